@@ -1,0 +1,60 @@
+# Targets explain themselves: `make` lists them. Everything lives in .venv; nothing else on the machine is touched,
+# save Java, which `make setup` installs from the distribution's packages where it is missing and rights allow.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+SECONDS ?= 60
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench fuzz fuzz-night vectors test-servers lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv, install the locked dependencies and the project, and see to Java
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
+	@touch $@
+
+demo: setup ## A live shop database into Delta tables, verified; ARGS="--seconds 30 --json"
+	@$(BIN)/wal2lake demo $(ARGS)
+
+test: setup ## All tests: unit, property, real server, Spark; ARGS="-k name" chooses
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Linters, types and the walls between the layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## Rewrite the code in the house's format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## All benchmarks against their baselines; ARGS=capture runs one
+	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: setup ## Mutate every protocol vector for SECONDS (60)
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+fuzz-night: setup ## Ten million mutated messages
+	@$(BIN)/python -m tests.fuzz --count 10000000
+
+vectors: setup ## Capture the protocol vectors anew from PostgreSQL 13 to 18, and write docs/protocol from them
+	@$(BIN)/python -m tests.vectors.make
+	@$(BIN)/python -m tests.vectors.pages
+
+test-servers: setup ## The protocol against PostgreSQL 13 to 18 (fetches their servers with npm)
+	@$(BIN)/python -m pytest tests/servers -m servers $(ARGS)
+
+lock: ## Resolve the dependencies anew into requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make lock" --all-extras pyproject.toml scripts/tools.in --overrides scripts/overrides.in -o requirements.lock
+
+clean: ## Remove .venv, caches and the demo's folder
+	@rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

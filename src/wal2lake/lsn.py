@@ -1,0 +1,43 @@
+"""A log sequence number is an integer of bytes into the WAL; only its text form is special.
+
+Source: PostgreSQL documentation, "pg_lsn Type"; src/include/access/xlogdefs.h.
+"""
+
+from __future__ import annotations
+
+import re
+
+from wal2lake.errors import ConfigError
+
+LSN_MAX = (1 << 64) - 1
+_TEXT = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+
+
+class LSN(int):
+    """A position in the WAL, in bytes (0 … 2**64 − 1); prints as PostgreSQL does, ``16/B374D848``.
+
+    LSN 0 means "invalid" or "unknown" wherever the protocol carries one.
+    """
+
+    def __new__(cls, value: int = 0) -> LSN:
+        """Raise ConfigError when ``value`` does not fit in 64 unsigned bits."""
+        if not 0 <= value <= LSN_MAX:
+            raise ConfigError(f"An LSN lies between 0 and 2^64 - 1; {value:d} does not.")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> LSN:
+        """Read PostgreSQL's text form; raise ConfigError when it is not one."""
+        if not _TEXT.fullmatch(text):
+            raise ConfigError(f"{text!r} is not an LSN.", hint="Write it as PostgreSQL does: 16/B374D848.")
+        high, low = text.split("/")
+        return cls((int(high, 16) << 32) | int(low, 16))
+
+    def __str__(self) -> str:
+        return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"
+
+    def __repr__(self) -> str:
+        return f"LSN({str(self)!r})"
+
+    def __format__(self, spec: str) -> str:
+        return int(self).__format__(spec) if spec[-1:] in "dxX" and spec else format(str(self), spec)

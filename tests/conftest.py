@@ -1,0 +1,37 @@
+"""One server serves all tests; each test uses its own schema, publication, slot and folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from wal2lake.config import Config
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# Nothing here is a test of speed: a busy machine must not fail a property that holds.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL 18 with logical WAL."""
+    with EmbeddedPostgres(settings={"max_replication_slots": "50", "max_wal_senders": "50"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local Spark as the pipeline starts it: two cores, failed tasks tried again."""
+    from wal2lake.spark.session import build_session
+
+    session = build_session(Config(spark={"spark.master": "local[2,4]"}))
+    yield session
+    session.stop()

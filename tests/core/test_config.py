@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from wal2lake.config import Config
+from wal2lake.errors import ConfigError
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "wal2lake.toml"
+    path.write_text(text)
+    return path
+
+
+def test_later_places_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _write(tmp_path, '[source]\nslot = "file"\npublication = "file"\ndsn = "file"\n')
+    monkeypatch.setenv("WAL2LAKE_SOURCE_SLOT", "environment")
+    monkeypatch.setenv("WAL2LAKE_SOURCE_PUBLICATION", "environment")
+    config = Config.load(path, {"source.slot": "flag"})
+    assert (config.source.slot, config.source.publication, config.source.dsn) == ("flag", "environment", "file")
+
+
+def test_paths_start_at_the_file(tmp_path: Path) -> None:
+    config = Config.load(_write(tmp_path, '[log]\npath = "l"\n[lake]\npath = "s3://bucket/lake"\n'))
+    assert (config.log.path, config.lake.path) == (str(tmp_path / "l"), "s3://bucket/lake")
+
+
+def test_spark_settings_pass_through_quoted_or_nested(tmp_path: Path) -> None:
+    text = '[spark]\nmaster = "local[1]"\n"spark.sql.x" = 1\nsql.ansi.enabled = true\nspark.ui.enabled = false\n'
+    assert Config.load(_write(tmp_path, text)).spark == {
+        "spark.master": "local[1]",
+        "spark.sql.x": "1",
+        "spark.sql.ansi.enabled": "true",
+        "spark.ui.enabled": "false",
+    }
+
+
+def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAL2LAKE_LOG_SEGMENT_BYTES", "1024")
+    monkeypatch.setenv("WAL2LAKE_PIPELINE_TEXT_COLUMNS", "a.b.c,d.e.f")
+    config = Config.load(None)
+    assert (config.log.segment_bytes, config.pipeline.text_columns) == (1024, ("a.b.c", "d.e.f"))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[sauce]\n", "Unknown section .sauce."),
+        ('[source]\nslott = "x"\n', "Unknown setting source.slott"),
+        ('[source]\nslot = "Not A Slot"\n', "cannot name a replication slot"),
+        ('[lake]\nmode = "upsert"\n', "mode must be one of mirror, append"),
+        ("[log]\nsegment_bytes = 0\n", "must be greater than 0"),
+        ('[log]\nsegment_bytes = "many"\n', "must be of type int"),
+        ("[log\n", "not valid TOML"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Config.load(_write(tmp_path, text))
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="wal2lake init"):
+        Config.load(tmp_path / "none.toml")
+
+
+def test_it_survives_the_way_to_a_child_and_hides_the_dsn() -> None:
+    config = Config.from_dict({"source": {"dsn": "password=secret"}, "spark": {"spark.master": "local[1]"}})
+    assert Config.from_dict(asdict(config)) == config
+    assert "secret" not in repr(config)
