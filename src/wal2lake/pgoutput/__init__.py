@@ -1,0 +1,1 @@
+"""Logical replication messages (pgoutput protocol versions 1 to 4), sans-IO, read and written by one field table."""

@@ -1,0 +1,82 @@
+"""The vectorised decoders under test: a mutant stands among sound messages, whose bytes it must not be read from.
+
+What the codec refuses, the vectorised decoder must refuse too; it may refuse more, as it knows the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tests.fuzz.targets import Target
+from tests.vectors import load
+from wal2lake.columnar.changes import decode_changes
+from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.types import TableColumn, TableSchema, column_type
+from wal2lake.errors import ProtocolError, UnrepresentableError
+from wal2lake.pgoutput.codec import read_message
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.pgoutput.session import PgoutputSession
+from wal2lake.wire.copyformat import BinaryRowReader, binary_header, binary_trailer, write_binary_row
+
+NAMES = ("lsn", "tag", "relation_id", "xid", "payload")
+TYPES = (pa.uint64(), pa.uint8(), pa.uint32(), pa.uint32(), pa.binary())
+COPIED = [(b"\0\0\0\1", b"one"), (b"\xff\xff\xff\xff", b""), (None, None)]
+
+
+def targets() -> list[Target]:
+    """Changes of the newest server, in text and in binary, and COPY rows."""
+    made = []
+    for capture in load(18).captures:
+        if capture.name not in ("changes", "binary"):
+            continue
+        session = PgoutputSession(PgoutputOptions.parse(capture.options.items()))
+        messages = [(session.receive(payload).message, payload) for payload in capture.pgoutput]
+        schemas = {oid: TableSchema.from_relation(r, session.types) for oid, r in session.relations.items()}
+        corpus = [payload for message, payload in messages if message.tag in (b"I", b"U", b"D")]
+        made.append(Target(f"columnar {capture.name}", corpus, _changes(schemas, corpus)))
+    columns = [TableColumn("a", column_type(23), True), TableColumn("b", column_type(25), False)]
+    rows = [write_binary_row(row) for row in COPIED]
+    return [*made, Target("columnar copy rows", rows, _copy_rows(columns, rows[0]))]
+
+
+def _changes(schemas: dict[int, TableSchema], corpus: list[bytes]) -> Callable[[bytes], None]:
+    sound = {oid: next(p for p in corpus if p[1:5] == oid.to_bytes(4, "big")) for oid in schemas if _seen(oid, corpus)}
+
+    def run(data: bytes) -> None:
+        oid = int.from_bytes(data[1:5], "big")
+        if oid not in sound or data[:1] not in (b"I", b"U", b"D"):
+            return
+        payloads = [sound[oid], data, sound[oid]]
+        rows = ([1, 2, 3], [payload[0] for payload in payloads], [oid] * 3, [1] * 3, payloads)
+        arrays = [pa.array(values, kind) for values, kind in zip(rows, TYPES, strict=True)]
+        try:
+            changes = decode_changes(pa.RecordBatch.from_arrays(arrays, NAMES), schemas[oid])
+        except UnrepresentableError:
+            return
+        assert len(changes) == 3
+        _codec_agrees(lambda: read_message(data))
+
+    return run
+
+
+def _copy_rows(columns: list[TableColumn], sound: bytes) -> Callable[[bytes], None]:
+    def run(data: bytes) -> None:
+        arrays = decode_copy_rows([sound, data, sound], columns, "public.t")
+        assert [len(array) for array in arrays] == [3, 3]
+        reader = BinaryRowReader()
+        _codec_agrees(lambda: reader.feed(binary_header() + data + binary_trailer()))
+
+    return run
+
+
+def _codec_agrees(read: Callable[[], object]) -> None:
+    try:
+        read()
+    except ProtocolError as error:
+        raise AssertionError(f"columnar reads what the codec refuses: {error}") from error
+
+
+def _seen(oid: int, corpus: list[bytes]) -> bool:
+    return any(payload[1:5] == oid.to_bytes(4, "big") for payload in corpus)

@@ -1,0 +1,38 @@
+"""A short run with a fixed seed; and the fuzzer finds what it is made to find."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.fuzz import columnar, targets
+from tests.fuzz.run import check, fuzz
+from tests.fuzz.targets import Target
+from wal2lake.errors import ProtocolError
+
+TARGETS = [*targets.targets(), *columnar.targets()]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_vectors_themselves_are_read_and_written(target: Target) -> None:
+    assert target.corpus
+    for data in target.corpus:
+        bug = check(target, data)
+        assert bug is None, bug
+
+
+def test_no_mutant_breaks_a_decoder() -> None:
+    done, bugs = fuzz(TARGETS, Random(1), seconds=60, count=20_000)
+    assert not bugs, "\n".join(map(str, bugs))
+    assert done >= 20_000
+
+
+@pytest.mark.parametrize(
+    "error", [ProtocolError("no offset"), ProtocolError("far", offset=99), IndexError(), MemoryError()]
+)
+def test_what_breaks_the_rule_is_a_bug(error: Exception) -> None:
+    def run(data: bytes) -> None:
+        raise error
+
+    assert check(Target("broken", [b""], run), b"x") is not None

@@ -1,0 +1,91 @@
+"""Options are refused before they are sent, with the version that knows them; names survive every quote and comma."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
+from wal2lake.pgoutput.options import PgoutputOptions, parse_publication_names, quote_publication_names
+
+names = st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1, max_size=60)
+options = st.builds(
+    PgoutputOptions,
+    publication_names=st.lists(names, min_size=1, max_size=4).map(tuple),
+    proto_version=st.just(4),
+    binary=st.booleans(),
+    messages=st.booleans(),
+    streaming=st.sampled_from(["off", "on", "parallel"]),
+    two_phase=st.booleans(),
+    origin=st.sampled_from([None, "any", "none"]),
+)
+
+
+@given(options)
+def test_what_is_built_is_parsed_back(asked: PgoutputOptions) -> None:
+    assert PgoutputOptions.parse(asked.build(180000)) == asked
+
+
+@given(st.lists(names, min_size=1, max_size=4))
+def test_names_with_quotes_and_commas(publications: list[str]) -> None:
+    assert parse_publication_names(quote_publication_names(publications)) == tuple(publications)
+
+
+def test_quoting() -> None:
+    assert quote_publication_names(['a,"b', "C"]) == '"a,""b","C"'
+    assert parse_publication_names(' One , "Two" ') == ("one", "Two")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "version", "knows"),
+    [
+        ({"proto_version": 2}, 130000, 14),
+        ({"proto_version": 3}, 140000, 15),
+        ({"proto_version": 4}, 150000, 16),
+        ({"binary": True}, 130000, 14),
+        ({"messages": True}, 130000, 14),
+        ({"proto_version": 3, "two_phase": True}, 140000, 15),
+        ({"origin": "none"}, 150000, 16),
+        ({"proto_version": 4, "streaming": "parallel"}, 150000, 16),
+    ],
+)
+def test_a_server_too_old(arguments: dict[str, Any], version: int, knows: int) -> None:
+    asked = PgoutputOptions(("p",), **arguments)
+    with pytest.raises(ServerConfigError, match=f"PostgreSQL {knows} and later do"):
+        asked.build(version)
+    assert asked.build(knows * 10000)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"publication_names": ()},
+        {"proto_version": 5},
+        {"streaming": "on"},
+        {"streaming": "parallel", "proto_version": 3},
+        {"two_phase": True, "proto_version": 2},
+    ],
+)
+def test_what_no_server_takes(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        PgoutputOptions(**({"publication_names": ("p",)} | arguments))
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("proto_version", "x"), ("publication_names", "p")],
+        [("proto_version", "1")],
+        [("proto_version", "1"), ("publication_names", '"p')],
+        [("proto_version", "1"), ("publication_names", "p"), ("colour", "red")],
+        [("proto_version", "1"), ("publication_names", "p"), ("binary", "perhaps")],
+        [("proto_version", "1"), ("publication_names", "p"), ("streaming", "on")],
+        [("proto_version", "4"), ("publication_names", "p"), ("origin", "here")],
+    ],
+)
+def test_what_a_walsender_refuses(pairs: list[tuple[str, str]]) -> None:
+    with pytest.raises(ProtocolError):
+        PgoutputOptions.parse(pairs)
