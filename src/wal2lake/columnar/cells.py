@@ -1,0 +1,158 @@
+"""The cells of one column: what a decoder is given, how it refuses a cell, and how it hands back an Arrow array.
+
+A cell is a start and a length in the source; decoders in text.NULL_AWARE may get NULLs among them, others never do.
+What a decoder cannot take it refuses by CellFault, with the cell's index; who called it knows the relation, the column
+and the LSN. No cell's content enters a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wal2lake.columnar.buffer import Bytes, Mask, Positions, Source, Words
+
+
+class CellFault(Exception):
+    """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``)."""
+
+    def __init__(self, index: int, reason: str, unrepresentable: bool = False) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.reason = reason
+        self.unrepresentable = unrepresentable
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """M values at ``start``, ``length`` bytes each, all inside the source's margins, in ascending order.
+
+    ``lenient``: an unrepresentable value becomes NULL instead of a fault. ``null``: the cells that are NULL (their
+    length is 0), if any.
+    """
+
+    source: Source
+    start: Positions
+    length: Positions
+    lenient: bool = False
+    null: Mask | None = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Positions:
+        """Exclusive."""
+        return self.start + self.length
+
+    def window(self, offset: int = 0) -> Words:
+        """The eight bytes from ``offset`` into each cell on; they may reach into what follows the cell."""
+        return self.source.window(self.start + offset)
+
+    def first_byte(self) -> Bytes:
+        """The first byte of each cell; of an empty cell, what follows it."""
+        return self.source.byte(self.start)
+
+    def without(self, prefix: int) -> Cells:
+        """The same cells but for their first ``prefix`` bytes (which they must have)."""
+        return Cells(self.source, self.start + prefix, self.length - prefix, self.lenient)
+
+    def refuse(self, bad: npt.NDArray[np.generic], reason: str) -> None:
+        """Raise CellFault for the first cell where ``bad`` is not zero."""
+        if bad.any():
+            raise CellFault(int((bad != 0).argmax()), reason)
+
+    def refuse_length(self, expected: int) -> None:
+        """Raise CellFault unless every cell has this many bytes."""
+        self.refuse(self.length != expected, f"a value of its type has {expected} bytes")
+
+    def missing(self, unrepresentable: Mask, what: str) -> Mask | None:
+        """The cells to become NULL because nothing can hold ``what``, or None; raise CellFault unless lenient."""
+        if self.null is not None:
+            unrepresentable = unrepresentable & ~self.null
+        if not unrepresentable.any():
+            return None
+        if not self.lenient:
+            raise CellFault(int(unrepresentable.argmax()), what, unrepresentable=True)
+        return unrepresentable
+
+    def take(self, rows: Positions) -> Cells:
+        """Some of the cells."""
+        return Cells(self.source, self.start[rows], self.length[rows], self.lenient)
+
+    def gathered(self) -> tuple[pa.Buffer, pa.Buffer]:
+        """The cells' bytes back to back: (int32 offsets, data)."""
+        return gather(self.source, (self.start, self.end))
+
+    def binary(self) -> pa.BinaryArray:
+        """The cells as they are."""
+        return pa.Array.from_buffers(pa.binary(), len(self), [None, *self.gathered()])
+
+    def unchecked_strings(self, missing: Mask | None = None) -> pa.StringArray:
+        """The cells as they are, for a cast that refuses what is no ASCII; NULL where ``missing``."""
+        if missing is None:
+            missing = self.null
+        elif self.null is not None:
+            missing = missing | self.null
+        return pa.Array.from_buffers(pa.string(), len(self), [_validity(missing), *self.gathered()])
+
+    def strings(self) -> pa.StringArray:
+        """The cells as they are, checked to be UTF-8: at once when all is ASCII."""
+        offsets, data = self.gathered()
+        ascii_only = self.source.ascii or np.frombuffer(data, np.uint8).max(initial=0) < 0x80
+        arrow = pa.string() if ascii_only else pa.binary()
+        array = pa.Array.from_buffers(arrow, len(self), [_validity(self.null), offsets, data])
+        return array if ascii_only else cast(array, pa.string(), "it is not UTF-8")
+
+
+Decoder = Callable[[Cells, pa.DataType], pa.Array]
+
+
+def cast(array: pa.Array, arrow: pa.DataType, reason: str) -> pa.Array:
+    """Arrow's cast; raise CellFault for the first cell that it refuses."""
+    whole = try_cast(array, arrow)
+    if whole is not None:
+        return whole
+    first, last = 0, len(array)  # the first cells up to `first` cast, those up to `last` do not
+    while last - first > 1:
+        middle = (first + last) // 2
+        if try_cast(array.slice(first, middle - first), arrow) is None:
+            last = middle
+        else:
+            first = middle
+    raise CellFault(first, reason)
+
+
+def try_cast(array: pa.Array, arrow: pa.DataType) -> pa.Array | None:
+    """Arrow's cast, or None where it refuses a value: its error would show the value, so it goes no further."""
+    try:
+        return array.cast(arrow)
+    except pa.ArrowInvalid:
+        return None
+
+
+def gather(source: Source, bounds: Sequence[Positions]) -> tuple[pa.Buffer, pa.Buffer]:
+    """Pieces of the source back to back: (int32 offsets, data); ``bounds``: start, end, start, end … of a row's pieces.
+
+    The source seen as pieces and the gaps between them is a binary array without a copy; ``take`` copies the pieces.
+    """
+    edges = np.empty((len(bounds[0]), len(bounds)), np.int32)
+    for place, positions in enumerate(bounds):
+        edges[:, place] = positions
+    view = pa.Array.from_buffers(pa.binary(), edges.size - 1, [None, pa.py_buffer(edges), source.data])
+    _, offsets, data = view.take(pa.array(np.arange(0, edges.size, 2, dtype=np.uint32))).buffers()
+    return offsets, data
+
+
+def _validity(missing: Mask | None) -> pa.Buffer | None:
+    return None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+
+
+def fixed(values: npt.NDArray[np.generic], arrow: pa.DataType, missing: Mask | None = None) -> pa.Array:
+    """An array of a fixed-width type whose buffer is ``values``; NULL where ``missing``."""
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(arrow, len(values), [_validity(missing), content])

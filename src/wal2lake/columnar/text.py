@@ -1,0 +1,145 @@
+"""Kind 't': what the types' output functions write, under DateStyle ISO, TimeZone UTC, bytea_output hex.
+
+Arrow's casts read it. What they refuse is looked at once more: a value that PostgreSQL has and the lake type has not
+(infinity, NaN in a numeric, years outside 1 to 9999) is told from text that is no such value at all.
+
+Source: src/backend/utils/adt/ (int8.c, numeric.c, float.c, date.c, timestamp.c, datetime.c EncodeDateTime, varlena.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from wal2lake.columnar.buffer import Mask
+from wal2lake.columnar.cells import Cells, Decoder, cast, fixed, gather, try_cast
+from wal2lake.columnar.decimals import WORD_DIGITS, widen
+
+NO_NUMBER: Final = "it is no number of its type"
+NO_TIME: Final = "it is no date or time in ISO form with time zone UTC"
+OUT_OF_RANGE: Final = "A date or time outside the years 1 to 9999, or infinity,"
+NAN: Final = "NaN in a numeric"
+
+
+def _word(text: bytes) -> int:
+    return int.from_bytes(text.ljust(8, b"\0"), "little")
+
+
+_NAN, _INFINITY, _BC, _HEX_PREFIX = _word(b"NaN"), _word(b"infinity"), _word(b" BC"), _word(rb"\x")
+
+
+def boolean(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """'t' or 'f'."""
+    cells.refuse_length(1)
+    first = cells.first_byte()
+    cells.refuse((first != ord("t")) & (first != ord("f")), "it is no boolean")
+    return pa.array(first == ord("t"))
+
+
+def number(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """A decimal integer, or a float in its shortest exact form, NaN, Infinity, -Infinity."""
+    return cast(cells.unchecked_strings(), arrow, NO_NUMBER)
+
+
+def oid(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """An unsigned 32-bit integer."""
+    return number(cells, pa.uint32()).cast(arrow)
+
+
+def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """numeric(p, s): always s digits behind the point, so one can leave the point out and read an integer."""
+    if arrow.precision > WORD_DIGITS or arrow.scale == 0:
+        return _cast_or_missing(cells, arrow, _is_nan, NAN, NO_NUMBER)
+    point = cells.end - arrow.scale - 1
+    odd = (cells.length < arrow.scale + 2) | (cells.source.byte(point) != ord("."))
+    if odd.any():
+        missing = cells.missing(_is_nan(cells), NAN)
+        cells.refuse(odd if missing is None else odd & ~missing, NO_NUMBER)
+        rows, index = np.flatnonzero(~odd), np.cumsum(~odd) - 1
+        return (
+            numeric(cells.take(rows), arrow).take(pa.array(index, mask=odd)) if len(rows) else pa.nulls(len(odd), arrow)
+        )
+    offsets, digits = gather(cells.source, (cells.start, point, point + 1, cells.end))
+    whole_cells = pa.py_buffer(np.frombuffer(offsets, np.int32)[::2].copy())
+    strings = pa.Array.from_buffers(pa.string(), len(cells), [None, whole_cells, digits])
+    unscaled = cast(strings, pa.int64(), NO_NUMBER).to_numpy()
+    cells.refuse(np.abs(unscaled) >= 10**arrow.precision, NO_NUMBER)
+    return fixed(widen(unscaled), arrow)
+
+
+def time(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """YYYY-MM-DD, for timestamps with HH:MM:SS, up to six digits behind the point, and +00 with time zone."""
+    return _cast_or_missing(cells, arrow, _is_out_of_range, OUT_OF_RANGE, NO_TIME)
+
+
+def _cast_or_missing(
+    cells: Cells, arrow: pa.DataType, outside: Callable[[Cells], Mask], what: str, reason: str
+) -> pa.Array:
+    """Cast; where that fails, the cells that are ``outside`` of the type are unrepresentable, others malformed."""
+    array = try_cast(cells.unchecked_strings(), arrow)
+    if array is None:
+        missing = cells.missing(outside(cells), what)
+        array = cast(cells.unchecked_strings(missing), arrow, reason)
+    return array
+
+
+def _is_nan(cells: Cells) -> Mask:
+    nan: Mask = (cells.length == 3) & (cells.window() & 0xFFFFFF == _NAN)
+    return nan
+
+
+def _is_out_of_range(cells: Cells) -> Mask:
+    """infinity, -infinity, years before 1 and years of five digits and more."""
+    last = cells.source.window(cells.end - 8)
+    fifth = (cells.window() >> 32) & 0xFF
+    infinite = (last == _INFINITY) & (cells.length >= len("infinity")) & (cells.length <= len("-infinity"))
+    before_christ = (last >> 40 == _BC) & (cells.length >= len("0001-01-01 BC"))
+    five_digits = (fifth - ord("0") <= 9) & (cells.length >= len("10000-01-01"))
+    outside: Mask = infinite | before_christ | five_digits
+    return outside
+
+
+_NIBBLES: Final = np.full(256, 0xFF, np.uint8)
+_NIBBLES[list(b"0123456789abcdef")] = range(16)
+_NO_HEX = "it is no bytea in hex form"
+
+
+def bytea(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    r"""\x and two hexadecimal digits per byte."""
+    odd = (cells.length < 2) | (cells.length % 2 == 1) | (cells.window() & 0xFFFF != _HEX_PREFIX)
+    cells.refuse(odd, _NO_HEX)
+    offsets_buffer, data = cells.without(2).gathered()
+    offsets, nibbles = np.frombuffer(offsets_buffer, np.int32), _NIBBLES[np.frombuffer(data, np.uint8)]
+    if nibbles.max(initial=0) > 15:
+        cells.refuse(offsets[1:] > (nibbles > 15).argmax(), _NO_HEX)
+    content = pa.py_buffer((nibbles[0::2] << 4) | nibbles[1::2])
+    return pa.Array.from_buffers(arrow, len(cells), [None, pa.py_buffer(offsets // 2), content])
+
+
+def string(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """The text as it is."""
+    return cells.strings()
+
+
+TEXT: Final[Mapping[str, Decoder]] = {
+    "bool": boolean,
+    "bytea": bytea,
+    "int2": number,
+    "int4": number,
+    "int8": number,
+    "oid": oid,
+    "float4": number,
+    "float8": number,
+    "numeric": numeric,
+    "date": time,
+    "timestamp": time,
+    "timestamptz": time,
+    "text": string,
+    "jsonb": string,
+    "uuid": string,
+    "output": string,
+}
+NULL_AWARE: Final = frozenset((number, oid, time, string))

@@ -1,0 +1,185 @@
+"""TupleData a column at a time: one position per row walks over all rows' tuples together, then columns are decoded.
+
+Lengths are taken as unsigned, so positions only grow, and a tuple that ends where it must has read nothing outside
+itself: one comparison after the last column checks every length before it. Nothing is decoded before that.
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats", TupleData; proto.c, logicalrep_write_tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from wal2lake.columnar.binary import BINARY
+from wal2lake.columnar.buffer import Bytes, Mask, Messages, Positions
+from wal2lake.columnar.cells import CellFault, Cells, Decoder
+from wal2lake.columnar.text import NULL_AWARE, TEXT
+from wal2lake.columnar.types import TableColumn
+from wal2lake.errors import UnrepresentableError
+
+NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
+_FORMATS: Final[Mapping[int, Mapping[str, Decoder]]] = {AS_TEXT: TEXT, AS_BINARY: BINARY}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of N tuples: ``kinds`` 'n', 'u', 't' or 'b' per row, or one ``kind`` where all are alike."""
+
+    kind: int
+    kinds: Bytes | None
+    start: Positions
+    length: Positions
+
+    def where(self, kind: int) -> Mask | None:
+        """The rows of that kind, None if there are none."""
+        if self.kinds is None:
+            return np.ones(len(self.start), bool) if self.kind == kind and len(self.start) else None
+        mask = self.kinds == kind
+        return mask if mask.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """N tuples taken apart but not yet proven: ``end`` is where each ends, ``bad`` where a kind or count is wrong."""
+
+    fields: list[Field]
+    end: Positions
+    bad: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class TupleColumns:
+    """Columns of N tuples: ``arrays`` (NULL where 'n' or 'u'), ``unchanged`` masks (None: no 'u'), their ``end``."""
+
+    arrays: list[pa.Array]
+    unchanged: list[Mask | None]
+    end: Positions
+
+
+def decode_tuples(
+    messages: Messages, start: Positions, columns: Sequence[TableColumn], *, lenient: bool = False
+) -> TupleColumns:
+    """Decode the TupleData (its Int16 column count at ``start`` of the source) with which each message ends.
+
+    ``lenient`` makes NULL of unrepresentable values. Raises PgoutputDecodeError, UnrepresentableError.
+    """
+    walked = walk(messages, start, len(columns))
+    refuse(messages, start, walked.bad | (walked.end != messages.end), len(columns))
+    return decode_walked(messages, walked, columns, lenient=lenient)
+
+
+def decode_walked(messages: Messages, walked: Walked, columns: Sequence[TableColumn], *, lenient: bool) -> TupleColumns:
+    """Decode tuples whose ends were checked."""
+    pairs = zip(walked.fields, columns, strict=True)
+    arrays = [decode_field(messages, field, column, _FORMATS, lenient=lenient) for field, column in pairs]
+    return TupleColumns(arrays, [field.where(UNCHANGED) for field in walked.fields], walked.end)
+
+
+def walk(messages: Messages, start: Positions, count: int) -> Walked:
+    """Find every column of the tuples at ``start``; the caller checks ``end`` and ``bad`` (``refuse``)."""
+    source = messages.source
+    bad = source.window(start).astype(np.uint16).byteswap() != count
+    position, fields = start + 2, []
+    for _ in range(count):
+        kinds, length = source.byte(position), source.lengths(position, 1)
+        kind = int(kinds[0]) if len(kinds) else NULL
+        if kind in _FORMATS and bool((kinds == kind).all()):
+            field = Field(kind, None, position + 5, length)
+        else:
+            sized = (kinds == AS_TEXT) | (kinds == AS_BINARY)
+            bad |= ~(sized | (kinds == NULL) | (kinds == UNCHANGED))
+            field = Field(NULL, kinds, position + 1 + 4 * sized, length * sized)
+        position = field.start + field.length
+        fields.append(field)
+    return Walked(fields, position, bad)
+
+
+def decode_field(
+    messages: Messages,
+    field: Field,
+    column: TableColumn,
+    formats: Mapping[int, Mapping[str, Decoder]],
+    *,
+    lenient: bool,
+) -> pa.Array:
+    """One column; where kinds differ, each is decoded by itself and put into its rows."""
+    cells = Cells(messages.source, field.start, field.length, lenient)
+    masks = {kind: mask for kind in formats if (mask := field.where(kind)) is not None}
+    decoders = {kind: formats[kind][column.type.codec] for kind in masks}
+    if len(masks) == 1:
+        ((kind, mask),) = masks.items()
+        if field.kinds is None:
+            return _decode(messages, cells, None, column, decoders[kind])
+        if decoders[kind] in NULL_AWARE:
+            return _decode(messages, replace(cells, null=~mask), None, column, decoders[kind])
+    parts = [pa.nulls(0, column.type.arrow)]
+    index, empty = np.zeros(len(cells), np.int64), np.ones(len(cells), bool)
+    for kind, mask in masks.items():
+        index[mask] = np.arange(np.count_nonzero(mask)) + sum(map(len, parts))
+        empty &= ~mask
+        parts.append(_decode(messages, cells, np.flatnonzero(mask), column, decoders[kind]))
+    return pa.concat_arrays(parts).take(pa.array(index, mask=empty))
+
+
+def _decode(
+    messages: Messages, cells: Cells, rows: Positions | None, column: TableColumn, decoder: Decoder
+) -> pa.Array:
+    """Decode the cells of ``rows`` (None: all)."""
+    try:
+        return decoder(cells if rows is None else cells.take(rows), column.type.arrow)
+    except CellFault as error:
+        fault = error
+    row = fault.index if rows is None else int(rows[fault.index])
+    if fault.unrepresentable:
+        raise _unrepresentable(messages, row, column, fault.reason)
+    reason = f"a value is not of its column's type: {fault.reason}"
+    raise messages.malformed(row, int(cells.start[row]), reason, column.name)
+
+
+def _unrepresentable(messages: Messages, row: int, column: TableColumn, what: str) -> UnrepresentableError:
+    return UnrepresentableError(
+        f"{what} has no place in the lake type {column.type.arrow}.",
+        hint='Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.',
+        relation=messages.relation,
+        column=column.name,
+        lsn=messages.lsn_of(row),
+    )
+
+
+def refuse(messages: Messages, start: Positions, bad: Mask, count: int) -> None:
+    """Raise PgoutputDecodeError for the first row that ``bad`` marks, with the place where its tuple goes wrong."""
+    if bad.any():
+        row = int(bad.argmax())
+        position, reason = _diagnose(messages, row, int(start[row]), count)
+        raise messages.malformed(row, position, reason)
+
+
+def _diagnose(messages: Messages, row: int, position: int, count: int) -> tuple[int, str]:
+    """Read one tuple again, byte by byte."""
+    end, data = int(messages.end[row]), messages.source.bytes
+    if position + 2 > end:
+        return position, "it ends inside its tuple"
+    found = int.from_bytes(data[position : position + 2].tobytes(), "big")
+    if found != count:
+        return position, f"its tuple has {found} columns where its Relation has {count}"
+    position += 2
+    for _ in range(count):
+        if position >= end:
+            return position, "it ends inside its tuple"
+        if data[position] in (NULL, UNCHANGED):
+            position += 1
+        elif data[position] not in _FORMATS:
+            return position, "the kind of a column is none of n, u, t, b"
+        elif position + 5 > end:
+            return position, "it ends inside its tuple"
+        else:
+            length = int.from_bytes(data[position + 1 : position + 5].tobytes(), "big")
+            if position + 5 + length > end:
+                return position, "the length of a value points behind the message's end"
+            position += 5 + length
+    return position, "its tuple does not end where the message does, or no new tuple follows the old one"
