@@ -1,0 +1,264 @@
+"""pg_basebackup's job: a copy of the cluster, as tar files or as a data directory that a server starts from.
+
+Every archive is parsed as it comes, whatever the format, so each file's size and checksum are compared with the
+manifest, and nothing is written outside the target. WAL that the copy needs comes along in the same stream (WAL
+option: pg_basebackup's ``--wal-method=fetch``). The target must be empty; after a failure it is not usable.
+
+Source: PostgreSQL documentation, "pg_basebackup", "BASE_BACKUP", "Backup Manifest Format".
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Literal
+
+from psycopg import pq
+
+from wal2lake.errors import ConfigError, ProtocolError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
+from wal2lake.postgres.connection import PGconn, next_result, replication_connection, start
+from wal2lake.postgres.files import fsync_folder, write_durably, writing
+from wal2lake.postgres.manifest import ReceivedFiles, new_hash
+from wal2lake.wire.base_backup import BaseBackup
+from wal2lake.wire.commands import UploadManifest
+
+_PIECE = 1 << 20
+_TABLESPACE_LINK = re.compile(r"pg_tblspc/(\d+)")
+
+Format = Literal["plain", "tar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Bytes so far, of about ``total`` (which does not count the WAL)."""
+
+    received: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A finished backup: from ``start_lsn`` on, WAL up to ``end_lsn`` makes it consistent. ``files``: those that the
+    manifest lists and that were compared with it."""
+
+    start_lsn: LSN
+    end_lsn: LSN
+    timeline: int
+    received: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupOptions:
+    """``max_rate`` in kB/s. ``incremental``: the manifest of the backup to build on (17+, summarize_wal = on).
+    ``manifest_checksums``: with CRC32C or NONE only sizes are compared here. ``tablespaces``: old → new location, for
+    plain format. ``sync``: return when all is durable."""
+
+    format: Format = "plain"
+    label: str = "wal2lake base backup"
+    checkpoint: Literal["fast", "spread"] = "spread"
+    wal: bool = True
+    max_rate: int | None = None
+    manifest_checksums: str = "SHA256"
+    incremental: Path | None = None
+    tablespaces: Mapping[str, str] = field(default_factory=dict)
+    sync: bool = True
+
+
+def base_backup(
+    dsn: str,
+    target: Path,
+    options: BackupOptions | None = None,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Backup:
+    """Take a backup into the empty or new folder ``target``.
+
+    Raises ConfigError when the target is not empty, ProtocolError when what came differs from its manifest,
+    LogFullError, and what map_error says.
+    """
+    chosen = options or BackupOptions()
+    with writing(target):
+        _require_empty(target)
+    with replication_connection(dsn, application_name="wal2lake basebackup", physical=True) as pgconn:
+        if chosen.incremental is not None:
+            upload_manifest(pgconn, chosen.incremental)
+        stream = BackupStream(pgconn, _command(chosen))
+        receiver = _Receiver(target, chosen, stream, on_progress or (lambda progress: None))
+        with writing(target):
+            return receiver.run()
+
+
+def upload_manifest(pgconn: PGconn, manifest: Path) -> None:
+    """Tell the server which backup an incremental one, taken next on this connection, builds on (17+)."""
+    content = manifest.read_bytes()
+    result = start(pgconn, UploadManifest().build(pgconn.server_version))
+    if result.status != pq.ExecStatus.COPY_IN:
+        raise ProtocolError("UPLOAD_MANIFEST's reply is not as documented.")
+    for offset in range(0, len(content), _PIECE):
+        pgconn.put_copy_data(content[offset : offset + _PIECE])
+    pgconn.put_copy_end()
+    while next_result(pgconn) is not None:
+        pass
+
+
+def _command(options: BackupOptions) -> BaseBackup:
+    return BaseBackup(
+        label=options.label,
+        progress=True,
+        checkpoint=options.checkpoint,
+        wal=options.wal,
+        max_rate=options.max_rate,
+        tablespace_map=options.format == "tar",
+        manifest="yes",
+        manifest_checksums=options.manifest_checksums,
+        incremental=options.incremental is not None,
+    )
+
+
+def _require_empty(target: Path) -> None:
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(target.iterdir()):
+        raise ConfigError(f"{target} is not empty.", hint="Name a new or empty folder for the backup.")
+
+
+class _Receiver:
+    def __init__(
+        self, target: Path, options: BackupOptions, stream: BackupStream, on_progress: Callable[[Progress], None]
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._stream = stream
+        self._on_progress = on_progress
+        self._tablespaces = {tablespace.archive: tablespace for tablespace in stream.tablespaces}
+        self._total = sum(tablespace.size_kb or 0 for tablespace in stream.tablespaces) * 1024
+        self._received = 0
+        self._files = ReceivedFiles()
+
+    def run(self) -> Backup:
+        manifest = b""
+        for name, pieces in self._stream.archives():
+            if name == MANIFEST:
+                manifest = b"".join(pieces)
+            elif name in self._tablespaces:
+                self._archive(self._tablespaces[name], self._counted(pieces))
+            else:
+                raise ProtocolError(f"The server sent an archive {name!r} that belongs to no tablespace.")
+        listed = self._files.check(manifest)
+        write_durably(self._target / MANIFEST, manifest)
+        if self._options.sync:
+            _fsync_folders(self._target)
+        assert self._stream.end_lsn is not None
+        return Backup(self._stream.start_lsn, self._stream.end_lsn, self._stream.timeline, self._received, listed)
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self._received += len(piece)
+            self._on_progress(Progress(self._received, self._total))
+            yield piece
+
+    def _archive(self, tablespace: Tablespace, pieces: Iterator[bytes]) -> None:
+        prefix = "" if tablespace.oid is None else f"pg_tblspc/{tablespace.oid}/"
+        if self._options.format == "plain":
+            folder = self._target if tablespace.location is None else self._relocated(tablespace.location)
+            with writing(folder):
+                if tablespace.location is not None:
+                    _require_empty(folder)
+                self._members(pieces, prefix, folder)
+            return
+        with (self._target / tablespace.archive).open("xb") as archive:
+            self._members(_copied(pieces, archive), prefix, None)
+            if self._options.sync:
+                archive.flush()
+                os.fsync(archive.fileno())
+
+    def _members(self, pieces: Iterator[bytes], prefix: str, folder: Path | None) -> None:
+        """Go through an archive's members; with ``folder`` they become files there."""
+        with tarfile.open(fileobj=_Pieces(pieces), mode="r|") as archive:
+            for member in archive:
+                path = inside(member.name)
+                if member.isreg():
+                    self._file(archive, member, prefix + path, folder and folder / path)
+                elif folder is not None and member.isdir():
+                    (folder / path).mkdir(mode=0o700, exist_ok=True)
+                elif folder is not None:
+                    self._link(member, folder / path, path)
+        for _ in pieces:  # what follows the last member is padding, but belongs to the file
+            pass
+
+    def _file(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, place: Path | None) -> None:
+        content = archive.extractfile(member)
+        assert content is not None
+        checksum = new_hash(self._options.manifest_checksums)
+        with _create(place, member.mode) if place else io.BytesIO() as output:
+            while piece := content.read(_PIECE):
+                checksum.update(piece)
+                if place:
+                    output.write(piece)
+            if place and self._options.sync:
+                output.flush()
+                os.fsync(output.fileno())
+        self._files.files[path] = (member.size, checksum.hexdigest())
+
+    def _link(self, member: tarfile.TarInfo, place: Path, path: str) -> None:
+        """The only links of a data directory are those to its tablespaces."""
+        if not member.issym() or not _TABLESPACE_LINK.fullmatch(path):
+            raise ProtocolError(f"The archive has {path!r}, which is neither file, folder nor tablespace.")
+        place.symlink_to(self._relocated(member.linkname))
+
+    def _relocated(self, location: str) -> Path:
+        return Path(self._options.tablespaces.get(location, location))
+
+
+class _Pieces(io.RawIOBase):
+    """An iterator of pieces as the file that tarfile reads."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts: list[memoryview] = []
+        missing = size
+        while missing > 0:
+            if not self._rest:
+                self._rest = memoryview(next(self._pieces, b""))
+                if not self._rest:
+                    break
+            part, self._rest = self._rest[:missing], self._rest[missing:]
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+
+def _copied(pieces: Iterator[bytes], archive: BinaryIO) -> Iterator[bytes]:
+    for piece in pieces:
+        archive.write(piece)
+        yield piece
+
+
+def _create(place: Path, mode: int) -> BinaryIO:
+    return os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o750), "wb")
+
+
+def inside(name: str) -> str:
+    """The member's path below the target; raise ProtocolError for one that leads out of it."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ProtocolError(f"The archive has {name!r}, which leads out of the data directory.")
+    return str(path)
+
+
+def _fsync_folders(target: Path) -> None:
+    for folder, _, _ in os.walk(target):
+        fsync_folder(Path(folder))

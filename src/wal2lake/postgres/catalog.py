@@ -1,0 +1,180 @@
+"""What the catalog says about the server and the published tables; read anew each time, cached nowhere.
+
+Column lists, row filters and publish_via_partition_root are PostgreSQL's to resolve: everything goes through
+pg_publication_tables, so a table here is what the stream will call it.
+
+Source: PostgreSQL documentation, "System Catalogs", pg_publication_tables, IDENTIFY_SYSTEM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psycopg
+
+from wal2lake.errors import PublicationError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
+from wal2lake.wire.command_text import quote_identifier
+
+
+class SystemIdentity(NamedTuple):
+    """Which cluster this is and where its WAL ends (bytes; flushed, or replayed on a standby)."""
+
+    system_id: str
+    timeline: int
+    wal_lsn: LSN
+    dbname: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """One published column.
+
+    ``typmod`` is -1 for a domain, as the stream says; ``base_oid`` is a domain's ultimate base type (else the type
+    itself) and ``base_type_name`` its SQL name; ``output_function`` is schema-qualified and quoted; ``key``: part of
+    the replica identity.
+    """
+
+    name: str
+    attnum: int
+    type_oid: int
+    typmod: int
+    base_oid: int
+    type_name: str
+    output_function: str
+    not_null: bool
+    key: bool
+    base_type_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """One table of a publication. ``replica_identity`` is pg_class.relreplident; ``blocks`` counts heap blocks of 8 kB
+    (0: empty, or a partitioned table, which has none of its own); ``row_estimate`` is -1 when never analysed;
+    ``row_filter`` is the publication's SQL expression; ``partitioned``: a root that holds no rows itself."""
+
+    relation_id: int
+    namespace: str
+    name: str
+    replica_identity: str
+    columns: tuple[CatalogColumn, ...]
+    primary_key: tuple[str, ...]
+    blocks: int
+    row_estimate: int
+    row_filter: str | None
+    partitioned: bool = False
+
+    @property
+    def quoted(self) -> str:
+        """The qualified name, quoted for SQL."""
+        return f"{quote_identifier(self.namespace)}.{quote_identifier(self.name)}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+def identify(connection: Connection | PGconn) -> SystemIdentity:
+    """Ask which cluster this is: by IDENTIFY_SYSTEM on a walsender connection, else by SQL."""
+    if not isinstance(connection, psycopg.Connection):
+        system_id, timeline, lsn, dbname = execute(connection, "IDENTIFY_SYSTEM")[0]
+        return SystemIdentity(str(system_id), int(str(timeline)), LSN.parse(str(lsn)), dbname)
+    with mapped_errors():
+        row = connection.execute(_IDENTIFY).fetchone()
+    assert row is not None
+    return SystemIdentity(row[0], row[1], LSN.parse(row[2]), row[3])
+
+
+def published_tables(connection: Connection, publication: str) -> list[PublishedTable]:
+    """The tables of ``publication``, by name, with their published columns in attnum order.
+
+    Raises PublicationError when there is no such publication; an empty one gives [].
+    """
+    lists = connection.info.server_version >= 150000
+    query = _TABLES.format(
+        attnames="p.attnames::text[]" if lists else "NULL::text[]",
+        rowfilter="p.rowfilter" if lists else "NULL::text",
+    )
+    with mapped_errors():
+        _require_publication(connection, publication)
+        rows = connection.execute(query.encode(), [publication]).fetchall()
+        columns = connection.execute(_COLUMNS, [[row[0] for row in rows], lists]).fetchall()
+    by_table: dict[int, list[CatalogColumn]] = {}
+    for relation_id, *values in columns:
+        by_table.setdefault(relation_id, []).append(CatalogColumn(*values))
+    tables = []
+    for relation_id, namespace, name, identity, attnames, key, *rest in rows:
+        listed = _listed(by_table.get(relation_id, []), attnames)
+        tables.append(PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest))
+    return tables
+
+
+def _listed(columns: list[CatalogColumn], attnames: list[str] | None) -> tuple[CatalogColumn, ...]:
+    """Keep what pg_publication_tables lists, generated columns of 18 included; before 15 it lists no columns."""
+    return tuple(column for column in columns if attnames is None or column.name in attnames)
+
+
+def _require_publication(connection: Connection, publication: str) -> None:
+    found = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication]).fetchone()
+    if found is None:
+        raise PublicationError(
+            f"There is no publication {publication} in database {connection.info.dbname}.",
+            hint=f"Make it: CREATE PUBLICATION {quote_identifier(publication)} FOR TABLE …;",
+        )
+
+
+_IDENTIFY = """
+SELECT system_identifier::text,
+       CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_flush_lsn()), 1, 8))::bit(32)::int END,
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text,
+       current_database()
+  FROM pg_control_system()
+"""
+
+_TABLES = """
+SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {attnames},
+       ARRAY(SELECT a.attname::text
+               FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
+              WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
+                AND a.attrelid = c.oid AND a.attnum = k.attnum
+              ORDER BY k.place),
+       CASE WHEN c.relkind = 'p' THEN 0
+            ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END::bigint,
+       c.reltuples::bigint, {rowfilter}, c.relkind = 'p'
+  FROM pg_publication_tables p
+  JOIN pg_namespace n ON n.nspname = p.schemaname
+  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+ WHERE p.pubname = %s
+ ORDER BY 2, 3
+"""
+
+_COLUMNS = """
+WITH RECURSIVE domain (type_oid, base_oid) AS (
+    SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.typtype = 'd'
+     UNION ALL
+    SELECT d.type_oid, t.typbasetype FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype = 'd'),
+base (type_oid, base_oid) AS (
+    SELECT d.type_oid, d.base_oid FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype <> 'd')
+SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
+       CASE WHEN t.typtype = 'd' THEN -1 ELSE a.atttypmod END,
+       coalesce(b.base_oid, t.oid)::bigint,
+       format_type(a.atttypid, a.atttypmod),
+       quote_ident(fn.nspname) || '.' || quote_ident(f.proname),
+       a.attnotnull,
+       CASE c.relreplident WHEN 'f' THEN true WHEN 'n' THEN false
+            ELSE EXISTS (SELECT FROM pg_index i
+                          WHERE i.indrelid = c.oid
+                            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+                            AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])) END,
+       format_type(coalesce(b.base_oid, t.oid), -1)
+  FROM pg_attribute a
+  JOIN pg_class c ON c.oid = a.attrelid
+  JOIN pg_type t ON t.oid = a.atttypid
+  LEFT JOIN base b ON b.type_oid = t.oid
+  JOIN pg_proc f ON f.oid = t.typoutput
+  JOIN pg_namespace fn ON fn.oid = f.pronamespace
+ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND (%s OR a.attgenerated = '')
+ ORDER BY a.attrelid, a.attnum
+"""

@@ -1,0 +1,248 @@
+"""Every connection is opened here, in one known state, and every wait for the server happens here.
+
+The state (UTF-8, ISO dates, UTC, shortest exact floats, hex bytea) makes PostgreSQL's text output one function of
+the value. It is set by SET after connecting, so it overrides role and database defaults, leaves the ``options`` of a
+user's DSN or service file alone, and passes connection poolers.
+
+Waiting happens in ``select``, never inside libpq, so Ctrl-C works and a deadline holds.
+
+Source: PostgreSQL documentation, "libpq: Connection Control Functions", "Asynchronous Command Processing", and
+"Streaming Replication Protocol" (replication=database; simple query protocol only).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from wal2lake.errors import ConnectError, ServerConfigError
+from wal2lake.postgres.errors import connection_error, map_error
+
+PGconn = pq.abc.PGconn
+Connection = psycopg.Connection[tuple[Any, ...]]
+Row = tuple[str | None, ...]
+
+_OLDEST_SERVER = 130000
+_CONNECT_TIMEOUT_S = 10
+_DRAIN_TIMEOUT_S = 5.0
+_SESSION = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+}
+_OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
+_COPYING = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_IN)
+
+
+@contextlib.contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Let psycopg's exceptions leave the block as errors of our tree."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise map_error(error) from error
+
+
+def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
+    """``dsn`` with our defaults below what the user chose and ``overrides`` above it; raises ConfigError."""
+    with mapped_errors():
+        if not _has_connect_timeout(conninfo_to_dict(dsn)):
+            overrides = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **overrides}
+        return make_conninfo(dsn, fallback_application_name=application_name, **overrides)
+
+
+def _has_connect_timeout(given: Mapping[str, Any]) -> bool:
+    """A service file may have one too, and only libpq reads it."""
+    variables = {"PGCONNECT_TIMEOUT", "PGSERVICE"} & set(os.environ)
+    return bool(variables or {"connect_timeout", "service"} & set(given))
+
+
+def connect(dsn: str, *, application_name: str = "wal2lake", settings: Mapping[str, str] | None = None) -> Connection:
+    """Open an ordinary connection in autocommit. ``dsn`` '' means libpq's environment. Raises any of map_error's."""
+    with mapped_errors():
+        connection = psycopg.connect(conninfo(dsn, application_name), autocommit=True, prepare_threshold=None)
+        try:
+            require_supported(connection.info.server_version)
+            connection.execute(_set_commands(settings))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def connect_replication(
+    dsn: str,
+    *,
+    application_name: str = "wal2lake",
+    settings: Mapping[str, str] | None = None,
+    physical: bool = False,
+) -> PGconn:
+    """Open a walsender connection (replication=database, which also takes plain SQL in the simple protocol).
+
+    ``physical`` opens replication=true instead: no database, no SQL, and so no ``settings``.
+    Raises any of map_error's; RightsError when the role lacks REPLICATION.
+    """
+    mode = "true" if physical else "database"
+    pgconn = _open(conninfo(dsn, application_name, replication=mode, client_encoding="UTF8"))
+    try:
+        require_supported(pgconn.server_version)
+        if not physical:
+            execute(pgconn, _set_commands(settings))
+    except BaseException:
+        pgconn.finish()
+        raise
+    return pgconn
+
+
+def require_supported(server_version: int) -> None:
+    """Raise ServerConfigError for a server older than 13 (``server_version`` as in server_version_num)."""
+    if server_version < _OLDEST_SERVER:
+        raise ServerConfigError(
+            f"The server is PostgreSQL {server_version // 10000}, which is too old.",
+            hint=f"Upgrade it to {_OLDEST_SERVER // 10000} or later.",
+        )
+
+
+@contextlib.contextmanager
+def replication_connection(dsn: str, **options: Any) -> Iterator[PGconn]:
+    """``with replication_connection(dsn) as pgconn``: connect_replication, finished at the end of the block."""
+    pgconn = connect_replication(dsn, **options)
+    try:
+        yield pgconn
+    finally:
+        pgconn.finish()
+
+
+def execute(
+    pgconn: PGconn,
+    command: str,
+    *,
+    timeout_s: float | None = None,
+    while_waiting: Callable[[], None] | None = None,
+) -> list[Row]:
+    """Send one simple Query and return the rows of its last result, every value as text.
+
+    ``while_waiting`` is called about once a second until the answer comes; it may raise to give up.
+    Raises ConnectError when ``timeout_s`` passes or the connection breaks, else what map_error says.
+    """
+    result = start(pgconn, command, timeout_s=timeout_s, while_waiting=while_waiting)
+    rows = text_rows(result)
+    while (following := next_result(pgconn, timeout_s, while_waiting)) is not None:
+        rows = text_rows(following)
+    return rows
+
+
+def start(
+    pgconn: PGconn,
+    command: str,
+    *,
+    timeout_s: float | None = None,
+    while_waiting: Callable[[], None] | None = None,
+) -> pq.abc.PGresult:
+    """Send one simple Query and return its first result: rows, or the COPY state that it entered."""
+    try:
+        pgconn.send_query(command.encode())
+        while pgconn.flush():
+            wait_readable(pgconn, 0.01)
+    except psycopg.Error as error:
+        raise connection_error(str(error), pgconn) from error
+    result = next_result(pgconn, timeout_s, while_waiting)
+    if result is None:
+        raise ConnectError("The connection to the server was lost: no answer came.")
+    return result
+
+
+def next_result(
+    pgconn: PGconn, timeout_s: float | None = None, while_waiting: Callable[[], None] | None = None
+) -> pq.abc.PGresult | None:
+    """Wait for the next result of the running command; None when it is complete. Raises what map_error says."""
+    result = _await_result(pgconn, timeout_s, while_waiting)
+    if result is None or result.status in _OK or result.status in _COPYING:
+        return result
+    error = map_error(result)
+    with contextlib.suppress(ConnectError):  # read to the end, so that the connection can take the next command
+        while pgconn.status == pq.ConnStatus.OK and _await_result(pgconn, _DRAIN_TIMEOUT_S) is not None:
+            pass
+    raise error
+
+
+def _await_result(
+    pgconn: PGconn, timeout_s: float | None, while_waiting: Callable[[], None] | None = None
+) -> pq.abc.PGresult | None:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while pgconn.is_busy():
+        if not wait_readable(pgconn, 1.0 if deadline is None else min(1.0, deadline - time.monotonic())):
+            if while_waiting is not None:
+                while_waiting()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise ConnectError(f"The server did not answer within {timeout_s:g} s.")
+            continue
+        try:
+            pgconn.consume_input()
+        except psycopg.Error as error:
+            raise connection_error(str(error), pgconn) from error
+    return pgconn.get_result()
+
+
+def text_rows(result: pq.abc.PGresult) -> list[Row]:
+    """All rows of ``result``, as text; NULL is None."""
+    columns = range(result.nfields)
+    return [
+        tuple(None if (v := result.get_value(row, column)) is None else v.decode() for column in columns)
+        for row in range(result.ntuples)
+    ]
+
+
+def wait_readable(pgconn: PGconn, timeout_s: float) -> bool:
+    """True as soon as the server sent something, False after ``timeout_s``."""
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    return bool(poll.poll(max(0, timeout_s * 1000)))
+
+
+def _open(info: str) -> PGconn:
+    """Connect without blocking inside libpq, which itself goes through several hosts in turn."""
+    pgconn = pq.PGconn.connect_start(info.encode())
+    deadline = time.monotonic() + _patience_s(pgconn)
+    events = select.POLLOUT
+    while pgconn.status != pq.ConnStatus.BAD:
+        poll = select.poll()
+        poll.register(pgconn.socket, events)
+        remaining = deadline - time.monotonic()
+        if not poll.poll(None if remaining == float("inf") else max(0, remaining * 1000)):
+            pgconn.finish()
+            raise ConnectError("The server did not answer in time.", hint="See connect_timeout in the DSN.")
+        state = pgconn.connect_poll()
+        if state == pq.PollingStatus.OK:
+            return pgconn
+        if state == pq.PollingStatus.FAILED:
+            break
+        events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
+    error = map_error(pgconn)
+    pgconn.finish()
+    raise error
+
+
+def _patience_s(pgconn: PGconn) -> float:
+    """libpq's connect_timeout counts per host; 0 means for ever."""
+    if pgconn.status == pq.ConnStatus.BAD:
+        return 0
+    values = {option.keyword: option.val for option in pgconn.info}
+    hosts = (values.get(b"host") or b"").count(b",") + 1
+    return int(values.get(b"connect_timeout") or 0) * hosts or float("inf")
+
+
+def _set_commands(settings: Mapping[str, str] | None) -> str:
+    quoted = ((name, value.replace("'", "''")) for name, value in {**_SESSION, **(settings or {})}.items())
+    return ";".join(f"SET {name} = '{value}'" for name, value in quoted)

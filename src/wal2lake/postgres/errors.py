@@ -1,0 +1,200 @@
+"""One place turns libpq's failures into ours: by SQLSTATE wherever there is one, never by message text.
+
+A failure while connecting is the exception: libpq keeps the server's SQLSTATE to itself until a connection stands, so
+there the primary message of the server (English, as most servers run) and libpq's own sentences are looked up in a
+table, and libpq's password flags back it up. What is not recognised counts as transient: waiting is the safe guess.
+
+SQLSTATEs that PostgreSQL shares between unlike causes (55000, 42704) are told apart by the source function that
+reported them (field ``F``), which no locale translates.
+
+Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice Message Fields".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import psycopg
+from psycopg import pq
+
+from wal2lake.errors import (
+    AuthError,
+    ConfigError,
+    ConnectError,
+    InterruptedByUser,
+    LockedError,
+    PublicationError,
+    RightsError,
+    ServerConfigError,
+    ServerError,
+    SlotInUseError,
+    SlotLostError,
+    SlotMissingError,
+    Wal2LakeError,
+)
+
+Failure = psycopg.Error | pq.abc.PGresult | pq.abc.PGconn
+
+_Rule = tuple[type[Wal2LakeError], str]
+
+_BY_SQLSTATE: dict[str, _Rule] = {
+    "28P01": (AuthError, "Check the user and password: in the DSN, PGPASSWORD, or ~/.pgpass."),
+    "28000": (AuthError, "Check the role (it must exist and have LOGIN) and the lines of pg_hba.conf."),
+    "3D000": (ConfigError, "Name an existing database in the DSN or PGDATABASE."),
+    "42501": (RightsError, "Grant the right; streaming and slots need ALTER ROLE … REPLICATION."),
+    "53100": (ServerError, "The server's disk is full: free space there."),
+    "53300": (ConnectError, "Raise max_connections or max_wal_senders, or end connections that idle."),
+    "53400": (ServerConfigError, "Raise max_replication_slots and restart, or drop a slot that nobody uses."),
+    "55P03": (LockedError, "It goes on when the ALTER, TRUNCATE or transaction that has or awaits the lock has ended."),
+    "55006": (SlotInUseError, "Stop the other process, or choose another slot (source.slot)."),
+    "58P01": (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot."),
+    "57P01": (ConnectError, "The server shuts down or an administrator ended the session."),
+    "57P02": (ConnectError, "A server process crashed; the server recovers by itself."),
+    "57P03": (ConnectError, "The server starts up or shuts down; it answers when that is over."),
+    "42602": (ConfigError, "Slot names have 1 to 63 lower-case letters, digits and underscores."),
+    "42710": (ServerError, "Drop the one that exists, or choose another name."),
+    "0A000": (ServerConfigError, "The server's version or this kind of connection cannot do it."),
+}
+
+_LOST: _Rule = (
+    SlotLostError,
+    "Drop the slot and begin again with a new snapshot; raise max_slot_wal_keep_size.",
+)
+_MISSING: _Rule = (
+    SlotMissingError,
+    "It was dropped, or never made: begin again with a new slot and snapshot.",
+)
+_NOT_READY: _Rule = (ServerConfigError, "Bring the server to the state that it names, then try again.")
+_WAL_LEVEL: _Rule = (
+    ServerConfigError,
+    "Run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL (on a standby: the primary too).",
+)
+_PUBLICATION: _Rule = (PublicationError, "Make it with CREATE PUBLICATION … FOR TABLE … before the slot.")
+
+# (SQLSTATE, a pattern of the reporting function's name), in PostgreSQL 13 to 18.
+_BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
+    ("55000", re.compile(r"CheckLogicalDecodingRequirements|CheckSlotRequirements"), _WAL_LEVEL),
+    (
+        "55000",
+        re.compile(
+            r"ReplicationSlotAcquire|CreateDecodingContext|StartLogicalReplication|StartReplication"
+            r"|pg_logical_slot_get_changes_guts|pg_replication_slot_advance|copy_replication_slot"
+        ),
+        _LOST,
+    ),
+    ("55000", re.compile(""), _NOT_READY),
+    ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
+    ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
+)
+
+_FATAL = re.compile(r"(?:FATAL|ERROR|PANIC):  (.+)")
+_UNREACHED = (
+    ConnectError,
+    "Check host and port in the DSN (PGHOST, PGPORT), and that the server listens there.",
+)
+
+# Patterns of what connecting says, with the rule for each; the first that matches decides.
+_CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
+    (re.compile(r"password authentication failed|no password supplied"), _BY_SQLSTATE["28P01"]),
+    (
+        re.compile(r"role \".*\" does not exist|is not permitted to log in|pg_hba\.conf"),
+        _BY_SQLSTATE["28000"],
+    ),
+    (re.compile(r"authentication failed|authentication method"), _BY_SQLSTATE["28000"]),
+    (
+        re.compile(r"database \".*\" does not exist|database \".*\" is not currently accepting"),
+        _BY_SQLSTATE["3D000"],
+    ),
+    (
+        re.compile(r"permission denied to start WAL sender|superuser or replication role"),
+        (RightsError, "Run ALTER ROLE <role> REPLICATION; managed services grant a role instead."),
+    ),
+    (
+        re.compile(r"permission denied for database"),
+        (RightsError, "Run GRANT CONNECT ON DATABASE … TO <role>."),
+    ),
+    (re.compile(r"too many|remaining connection slots|max_wal_senders"), _BY_SQLSTATE["53300"]),
+    (re.compile(r"the database system is|recovery"), _BY_SQLSTATE["57P03"]),
+    (
+        re.compile(r"certificate|does not support SSL|SSL error|sslmode|root\.crt"),
+        (AuthError, "Check sslmode and sslrootcert in the DSN against the server's certificate."),
+    ),
+    (
+        re.compile(r"invalid connection option|missing \"=\"|invalid .*value|definition of service|could not match"),
+        (ConfigError, "Write the DSN as libpq does: keywords (host=… dbname=…) or a postgresql:// URI."),
+    ),
+)
+
+
+def map_error(failure: Failure) -> Wal2LakeError:
+    """Return the error of our tree that ``failure`` stands for, its cure in ``hint``; the caller raises it.
+
+    ``failure`` is a psycopg exception, a result of status FATAL_ERROR, or a connection that failed.
+    """
+    if isinstance(failure, psycopg.Error):
+        return _from_exception(failure)
+    if isinstance(failure, pq.PGconn):
+        return connection_error(failure.get_error_message(), failure)
+    return _from_result(cast("pq.abc.PGresult", failure))
+
+
+def _from_exception(error: psycopg.Error) -> Wal2LakeError:
+    diag = error.diag
+    if error.sqlstate:
+        return reported(error.sqlstate, diag.message_primary or "", diag.source_function or "")
+    if isinstance(error, psycopg.errors.CancellationTimeout):
+        return InterruptedByUser("The query was cancelled.")
+    return connection_error(str(error), error.pgconn)
+
+
+def _from_result(result: pq.abc.PGresult) -> Wal2LakeError:
+    def field(code: pq.DiagnosticField) -> str:
+        return (result.error_field(code) or b"").decode("utf-8", "replace")
+
+    sqlstate = field(pq.DiagnosticField.SQLSTATE)
+    if not sqlstate:
+        return connection_error(result.get_error_message(), None)
+    primary = field(pq.DiagnosticField.MESSAGE_PRIMARY)
+    return reported(sqlstate, primary, field(pq.DiagnosticField.SOURCE_FUNCTION))
+
+
+def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
+    """The error for an ErrorResponse of the server, by its fields C, M and F."""
+    kind, hint = _rule(sqlstate, source_function)
+    return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
+
+
+def _rule(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:
+    for state, function, rule in _BY_FUNCTION:
+        if state == sqlstate and function.search(source_function):
+            return rule
+    if sqlstate in _BY_SQLSTATE:
+        return _BY_SQLSTATE[sqlstate]
+    return (ConnectError if sqlstate.startswith(("08", "57P")) else ServerError), None
+
+
+def _harmless(sqlstate: str, primary: str) -> str:
+    """Messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server."""
+    if sqlstate[:2] in ("22", "23"):
+        return "a value was refused; the server's own log has the details"
+    return primary.rstrip(".")
+
+
+def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeError:
+    """The error for a connection that could not be made or was lost; libpq gives no SQLSTATE here."""
+    said = _FATAL.search(message)
+    text = said.group(1) if said else _last_line(message)
+    for pattern, (kind, hint) in _CONNECTING:
+        if pattern.search(text):
+            return kind(f"The connection failed: {text.rstrip('.')}.", hint=hint)
+    if said and pgconn is not None and (pgconn.needs_password or pgconn.used_password):
+        return AuthError(f"The server refused the connection: {text}.", hint=_BY_SQLSTATE["28P01"][1])
+    return _UNREACHED[0](f"The server cannot be reached: {text.rstrip('.?')}.", hint=_UNREACHED[1])
+
+
+def _last_line(message: str) -> str:
+    """libpq's last sentence (it names the last host tried); its indented questions are left out."""
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith("\t")]
+    last = lines[-1].strip() if lines else "no reason was given"
+    return last.removeprefix("connection failed: ").removeprefix("connection is bad: ")

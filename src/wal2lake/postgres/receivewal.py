@@ -1,0 +1,271 @@
+"""pg_receivewal's job: the WAL as segment files, each byte-identical with the server's own.
+
+A segment is written as ``<name>.partial``, full size from the start, and gets its final name when it is complete and
+synced; so a file without the suffix is whole. Only completed (with ``synchronous``: every) bytes are acknowledged.
+On a timeline's end its last segment stays ``.partial``, and streaming goes on at the begin of that segment on the
+next timeline, whose history file is fetched first. A restart goes on after the last complete segment found.
+
+Source: PostgreSQL documentation, "pg_receivewal"; src/bin/pg_basebackup/receivelog.c, pg_receivewal.c.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog import SystemIdentity, identify
+from wal2lake.postgres.connection import PGconn, replication_connection
+from wal2lake.postgres.files import durable_rename, write_durably, writing
+from wal2lake.postgres.slots import read_slot
+from wal2lake.postgres.system import timeline_history, wal_segment_size
+from wal2lake.postgres.walsender import CopyBoth, now_timestamptz
+from wal2lake.wire.commands import StartPhysicalReplication
+from wal2lake.wire.replication import (
+    PrimaryKeepalive,
+    StandbyStatusUpdate,
+    XLogData,
+    read_from_server,
+    write_standby_status_update,
+)
+
+PARTIAL = ".partial"
+_SEGMENT = re.compile(r"([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})(\.partial)?")
+_READ_SLOT_SINCE = 150000
+_TICK_S = 1.0
+
+
+class WalPosition(NamedTuple):
+    """A place in the WAL of a cluster that may have been promoted."""
+
+    timeline: int
+    lsn: LSN
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveWalOptions:
+    """``slot``: a physical slot that keeps the WAL we need. ``until_lsn``: end once all before it is written.
+    ``synchronous``: sync and acknowledge whatever has come at once. Intervals in seconds, as for recv."""
+
+    slot: str | None = None
+    until_lsn: LSN | None = None
+    synchronous: bool = False
+    status_interval_s: float = 10.0
+    reconnect_s: float | None = 5.0
+
+
+def receive_wal(
+    dsn: str,
+    folder: Path,
+    options: ReceiveWalOptions | None = None,
+    stop: threading.Event | None = None,
+    *,
+    on_segment: Callable[[str], None] | None = None,
+) -> WalPosition:
+    """Stream WAL into ``folder`` until ``until_lsn`` or ``stop``; return the position up to which it is durable.
+
+    ``on_segment`` hears of each completed segment's name. Raises LogMismatchError when the cluster is another one
+    or behind the folder, else what map_error says; ConnectError only when ``reconnect_s`` is None.
+    """
+    receiver = _Receiver(folder, options or ReceiveWalOptions(), stop or threading.Event(), on_segment)
+    while not receiver.done:
+        receiver.run(dsn)
+    return WalPosition(receiver.timeline, receiver.flushed)
+
+
+def segment_name(timeline: int, lsn: int, segment_size: int) -> str:
+    """The file name of the segment that holds ``lsn``: XLogFileName."""
+    number, per_id = lsn // segment_size, (1 << 32) // segment_size
+    return f"{timeline:08X}{number // per_id:08X}{number % per_id:08X}"
+
+
+def resume_position(folder: Path, segment_size: int) -> WalPosition | None:
+    """Where to go on: behind the last complete segment, or at the begin of a later partial one; None: no segments."""
+    found = []
+    for name in os.listdir(folder):
+        if match := _SEGMENT.fullmatch(name):
+            timeline, high, low = (int(match[i], 16) for i in (1, 2, 3))
+            number = high * ((1 << 32) // segment_size) + low
+            found.append((number, timeline, match[4] is None))
+    if not found:
+        return None
+    number, timeline, complete = max(found)
+    return WalPosition(timeline, LSN((number + complete) * segment_size))
+
+
+class _Segment:
+    """One segment file being written."""
+
+    def __init__(self, folder: Path, timeline: int, lsn: int, size: int) -> None:
+        self.name = segment_name(timeline, lsn, size)
+        self.begin = LSN(lsn - lsn % size)
+        self.end = LSN(self.begin + size)
+        self._path = folder / (self.name + PARTIAL)
+        with writing(self._path):
+            self._file: BinaryIO = self._open(size)
+
+    def _open(self, size: int) -> BinaryIO:
+        """A partial file of an earlier run is written over from its begin; zeros lie behind what has come."""
+        if self._path.exists() and self._path.stat().st_size not in (0, size):
+            raise ProtocolError(f"{self._path} has not the size of a WAL segment.", hint="Move it away.")
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.posix_fallocate(descriptor, 0, size)
+        return os.fdopen(descriptor, "r+b")
+
+    def write(self, lsn: int, data: bytes | memoryview) -> None:
+        with writing(self._path):
+            self._file.seek(lsn - self.begin)
+            self._file.write(data)
+
+    def sync(self) -> None:
+        with writing(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self, *, complete: bool) -> None:
+        self.sync()
+        self._file.close()
+        if complete:
+            with writing(self._path):
+                durable_rename(self._path, self._path.with_name(self.name))
+
+
+class _Receiver:
+    def __init__(
+        self,
+        folder: Path,
+        options: ReceiveWalOptions,
+        stop: threading.Event,
+        on_segment: Callable[[str], None] | None,
+    ) -> None:
+        self.timeline = 0
+        self.written = self.flushed = LSN(0)
+        self._folder = folder
+        self._options = options
+        self._stop = stop
+        self._on_segment = on_segment or (lambda name: None)
+        self._segment: _Segment | None = None
+        self._size = 0
+        self._system_id: str | None = None
+        self._streamed = False
+        self._status_sent = 0.0
+
+    @property
+    def done(self) -> bool:
+        until = self._options.until_lsn
+        return self._stop.is_set() or (until is not None and self.written >= until)
+
+    def run(self, dsn: str) -> None:
+        """One connection's life; returns when there should be another, or none any more."""
+        try:
+            with replication_connection(dsn, application_name="wal2lake receivewal", physical=True) as pgconn:
+                self._begin(pgconn)
+                while not self.done:
+                    self._stream_timeline(pgconn)
+        except (ConnectError, SlotInUseError) as error:
+            passing = isinstance(error, ConnectError) or self._streamed
+            if self._options.reconnect_s is None or not passing:
+                raise
+            self._stop.wait(self._options.reconnect_s)
+        finally:
+            self._close_segment()
+
+    def _begin(self, pgconn: PGconn) -> None:
+        """Find the first byte to ask for: after what the folder has, else where the slot stands, else now."""
+        identity = identify(pgconn)
+        if self._system_id not in (None, identity.system_id):
+            raise LogMismatchError("The server is another cluster than before.", hint="Check host and port in the DSN.")
+        self._system_id, self._size = identity.system_id, wal_segment_size(pgconn)
+        position = resume_position(self._folder, self._size) or self._slot_position(pgconn, identity)
+        if position.timeline > identity.timeline:
+            raise LogMismatchError(
+                f"The folder holds timeline {position.timeline}; the server is on {identity.timeline}.",
+                hint="Connect to the server that was promoted last.",
+            )
+        self.timeline = position.timeline
+        self.written = self.flushed = LSN(position.lsn - position.lsn % self._size)
+
+    def _slot_position(self, pgconn: PGconn, identity: SystemIdentity) -> WalPosition:
+        slot = self._options.slot
+        if slot is not None and pgconn.server_version >= _READ_SLOT_SINCE:
+            state = read_slot(pgconn, slot)
+            if state is not None and state.restart_lsn is not None:
+                return WalPosition(state.restart_tli or identity.timeline, state.restart_lsn)
+        return WalPosition(identity.timeline, identity.wal_lsn)
+
+    def _stream_timeline(self, pgconn: PGconn) -> None:
+        """Stream to the end of the present timeline, or of the work; then stand at the begin of the next one."""
+        self._fetch_history(pgconn)
+        command = StartPhysicalReplication(self.written, self._options.slot, self.timeline)
+        copy = CopyBoth(pgconn, command.build(pgconn.server_version))
+        self._streamed = True
+        try:
+            self._pump(copy)
+        finally:
+            self._close_segment()
+        if not copy.ended:
+            self._send_status(copy)
+        rows = copy.finish()
+        if self.done or not rows:
+            return
+        next_timeline, switch_point = rows[0]
+        self.timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
+        self.written = self.flushed = LSN(lsn - lsn % self._size)
+
+    def _fetch_history(self, pgconn: PGconn) -> None:
+        path = self._folder / f"{self.timeline:08X}.history"
+        if self.timeline > 1 and not path.exists():
+            with writing(path):
+                write_durably(path, timeline_history(pgconn, self.timeline).content)
+
+    def _pump(self, copy: CopyBoth) -> None:
+        while not self.done and not copy.ended:
+            asked = False
+            for payload in copy.receive(_TICK_S):
+                message = read_from_server(payload)
+                if isinstance(message, PrimaryKeepalive):
+                    asked |= message.reply_requested
+                else:
+                    self._write(message)
+            if self._options.synchronous and self.written > self.flushed and self._segment is not None:
+                self._segment.sync()
+                self.flushed, asked = self.written, True
+            due = 0 < self._options.status_interval_s <= time.monotonic() - self._status_sent
+            if (asked or due) and not copy.ended:
+                self._send_status(copy)
+
+    def _write(self, message: XLogData) -> None:
+        """WAL may cross a segment's end in one message."""
+        if message.start_lsn != self.written:
+            raise ProtocolError("The WAL that came does not follow the WAL before it.", lsn=message.start_lsn)
+        rest = memoryview(message.payload)
+        while rest:
+            if self._segment is None:
+                self._segment = _Segment(self._folder, self.timeline, self.written, self._size)
+            part = rest[: self._segment.end - self.written]
+            self._segment.write(self.written, part)
+            self.written = LSN(self.written + len(part))
+            rest = rest[len(part) :]
+            if self.written == self._segment.end:
+                self._close_segment()
+
+    def _close_segment(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            complete = self.written == segment.end
+            segment.close(complete=complete)
+            self.flushed = self.written
+            if complete:
+                self._on_segment(segment.name)
+
+    def _send_status(self, copy: CopyBoth) -> None:
+        status = StandbyStatusUpdate(self.written, self.flushed, LSN(0), now_timestamptz(), False)
+        copy.send(write_standby_status_update(status))
+        self._status_sent = time.monotonic()

@@ -1,0 +1,130 @@
+"""pg_recvlogical's job: a logical slot's messages into an output, acknowledged only when the output is durable.
+
+Positions, as pg_recvlogical keeps them. *Written* follows every message's start LSN and every keepalive's WAL end:
+all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged. A
+keepalive's WAL end may count because the walsender sends one only after all that it had to send before it.
+
+After a lost connection streaming goes on from *flushed*: what came after it, a transaction cut in two included, comes
+again and then stands twice in the output. Whoever needs it once uses the change log.
+
+Source: PostgreSQL documentation, "pg_recvlogical"; src/bin/pg_basebackup/pg_recvlogical.c.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from wal2lake.errors import ConnectError, SlotInUseError, Wal2LakeError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.logical import LogicalStream, PluginOptions
+from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
+
+
+class Output(Protocol):
+    """Where messages go."""
+
+    def begin_stream(self) -> None:
+        """A new connection begins: forget what the last one announced."""
+
+    def write(self, message: XLogData) -> None:
+        """Take one message of the output plugin."""
+
+    def sync(self) -> None:
+        """Return when all that was written is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecvOptions:
+    """``start_lsn`` 0/0: where the slot stands. ``until_lsn``: end after the message with exactly this LSN, or before
+    the first one beyond it. Intervals in seconds, 0: never by itself. ``reconnect_s``: pause before a lost
+    connection is opened again, None: never."""
+
+    start_lsn: LSN = LSN(0)  # noqa: RUF009 - immutable
+    until_lsn: LSN | None = None
+    plugin_options: PgoutputOptions | PluginOptions = ()
+    status_interval_s: float = 10.0
+    fsync_interval_s: float = 10.0
+    reconnect_s: float | None = 5.0
+
+
+def recv(
+    dsn: str, slot: str, output: Output, options: RecvOptions | None = None, stop: threading.Event | None = None
+) -> LSN:
+    """Stream ``slot`` into ``output`` until ``until_lsn`` or ``stop``; return the LSN up to which it is durable.
+
+    Raises what map_error says; ConnectError only when ``reconnect_s`` is None.
+    """
+    receiver = _Receiver(output, options or RecvOptions(), stop or threading.Event())
+    while not receiver.done:
+        receiver.run(dsn, slot)
+    return receiver.flushed
+
+
+class _Receiver:
+    def __init__(self, output: Output, options: RecvOptions, stop: threading.Event) -> None:
+        self.written = self.flushed = options.start_lsn
+        self._output = output
+        self._options = options
+        self._stop = stop
+        self._reached = False
+        self._streamed = False
+        self._synced = time.monotonic()
+
+    @property
+    def done(self) -> bool:
+        return self._reached or self._stop.is_set()
+
+    def run(self, dsn: str, slot: str) -> None:
+        """One connection's life; returns when there should be another, or none any more."""
+        options = self._options
+        stream = LogicalStream(
+            dsn, slot, self.flushed, options.plugin_options, status_interval_s=options.status_interval_s
+        )
+        try:
+            with stream:
+                self._streamed = True
+                self._output.begin_stream()
+                self._pump(stream)
+        except Wal2LakeError as error:
+            if self._options.reconnect_s is None or not self._passing(error):
+                raise
+            self._stop.wait(self._options.reconnect_s)
+
+    def _passing(self, error: Wal2LakeError) -> bool:
+        """Time mends it. Our own walsender of before may hold the slot until it notices that we are gone."""
+        return isinstance(error, ConnectError) or (self._streamed and isinstance(error, SlotInUseError))
+
+    def _pump(self, stream: LogicalStream) -> None:
+        try:
+            while not self.done and not stream.ended:
+                for message in stream.receive():
+                    self._take(message)
+                    if self._reached:
+                        break
+                if 0 < self._options.fsync_interval_s <= time.monotonic() - self._synced:
+                    self._sync(stream)
+        finally:
+            self._sync(stream)
+        stream.finish()
+
+    def _take(self, message: ServerMessage) -> None:
+        until = self._options.until_lsn
+        if isinstance(message, PrimaryKeepalive):
+            self.written = max(self.written, LSN(message.wal_end))
+            self._reached = until is not None and message.wal_end >= until
+        elif until is not None and message.start_lsn > until:
+            self._reached = True
+        else:
+            self._output.write(message)
+            self.written = max(self.written, LSN(message.start_lsn))
+            self._reached = message.start_lsn == until
+
+    def _sync(self, stream: LogicalStream) -> None:
+        self._output.sync()
+        self._synced = time.monotonic()
+        self.flushed = self.written
+        stream.acknowledge(self.flushed)

@@ -1,0 +1,42 @@
+"""The slot's SQL interface: the same messages over an ordinary connection, which needs no walsender.
+
+Source: PostgreSQL documentation, "Replication Management Functions" (pg_logical_slot_get_changes and its kin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.connection import Connection, mapped_errors
+from wal2lake.postgres.logical import PluginOptions
+from wal2lake.wire.replication import XLogData
+
+
+def slot_changes(
+    connection: Connection,
+    slot: str,
+    *,
+    peek: bool = False,
+    upto_lsn: LSN | None = None,
+    upto_nchanges: int | None = None,
+    plugin_options: PgoutputOptions | PluginOptions = (),
+    binary: bool = True,
+) -> Iterator[XLogData]:
+    """pg_logical_slot_get_binary_changes, or with ``peek`` and without ``binary`` its kin, as a walsender would send.
+
+    Both limits end after a whole transaction. The server collects all before it answers, so set one. Unless ``peek``,
+    the slot has moved behind what is returned when the first message comes: to lose nothing, peek, store, then
+    advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError.
+    """
+    function = f"pg_logical_slot_{'peek' if peek else 'get'}{'_binary' if binary else ''}_changes"
+    version = connection.info.server_version
+    pairs = plugin_options.build(version) if isinstance(plugin_options, PgoutputOptions) else plugin_options
+    options = [part for name, value in pairs for part in (name, value or "")]
+    sql = f"SELECT lsn::text, data FROM {function}(%s, %s, %s, VARIADIC %s::text[])"
+    limit = None if upto_lsn is None else str(upto_lsn)
+    with mapped_errors(), connection.cursor() as cursor:
+        for lsn, data in cursor.execute(sql.encode(), [slot, limit, upto_nchanges, options]):
+            position = LSN.parse(lsn)
+            yield XLogData(position, position, 0, data if isinstance(data, bytes) else data.encode())

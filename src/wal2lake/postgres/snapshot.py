@@ -1,0 +1,247 @@
+"""One consistent picture of the tables, read by as many sessions as like, while writes go on.
+
+The order in SnapshotKeeper is the proof, so it must not change. Tables are locked before the transaction's snapshot
+is taken, so no ALTER or TRUNCATE can come between; the WAL position is read after it, so every transaction that the
+snapshot sees has its commit record below ``bound_lsn``. The reverse does not hold (a commit record precedes its
+transaction's visibility): whether a change is in the snapshot is decided by its xid, never by an LSN.
+
+Source: PostgreSQL documentation, "Snapshot Synchronization Functions", "SET TRANSACTION", "COPY" (Binary Format).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import psycopg
+from psycopg import sql
+
+from wal2lake.columnar.types import column_type
+from wal2lake.errors import ConnectError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.postgres.connection import (
+    Connection,
+    PGconn,
+    connect,
+    mapped_errors,
+    next_result,
+    start,
+    wait_readable,
+)
+from wal2lake.wire.command_text import quote_identifier
+
+_BATCH_BYTES = 4 << 20
+_RECEIVE_LOW_WATER = 64 << 10  # wake once for many rows; the wait is bounded, so the end of the table never hangs
+_WAIT_S = 0.02
+_BINARY_HEADER = 11 + 4  # signature and flags; the length of the extension area follows
+_TRAILER = b"\xff\xff"
+
+# No timeout may end a snapshot half way, and row security must fail loudly rather than filter: replication knows none.
+UNHURRIED = """
+SELECT set_config(name, CASE name WHEN 'row_security' THEN 'off' ELSE '0' END, false) FROM pg_settings
+ WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
+                'idle_session_timeout', 'transaction_timeout', 'row_security')
+"""
+
+
+class SnapshotLostError(ConnectError):
+    """The exported snapshot is gone, because the session that kept it ended; a new one can be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotIdentity:
+    """An exported snapshot. ``xmin``, ``xmax``, ``xip`` are 64-bit xids as pg_current_snapshot() tells them: xids
+    below xmin are visible unless aborted, xids in xip or from xmax on are not. ``bound_lsn``: every transaction
+    that is visible has its commit record below it."""
+
+    name: str
+    xmin: int
+    xmax: int
+    xip: tuple[int, ...]
+    bound_lsn: LSN
+
+    def to_json(self) -> str:
+        """One JSON object, LSN as text."""
+        values = {"name": self.name, "xmin": self.xmin, "xmax": self.xmax, "xip": list(self.xip)}
+        return json.dumps({**values, "bound_lsn": str(self.bound_lsn)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The reverse of to_json."""
+        values = json.loads(text)
+        return cls(
+            values["name"],
+            values["xmin"],
+            values["xmax"],
+            tuple(values["xip"]),
+            LSN.parse(values["bound_lsn"]),
+        )
+
+
+class SnapshotKeeper:
+    """A context manager that holds a snapshot of ``tables`` open; other sessions import ``identity.name`` meanwhile.
+
+    Entering waits for tables that are locked exclusively. Raises what map_error says; on a standby
+    ServerConfigError, because pg_current_snapshot() lists no running transaction there.
+    """
+
+    identity: SnapshotIdentity
+
+    def __init__(self, dsn: str, tables: Sequence[PublishedTable]) -> None:
+        self._dsn = dsn
+        self._tables = tables
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        self._connection = connect(self._dsn, application_name="wal2lake snapshot")
+        try:
+            with mapped_errors():
+                self.identity = self._take(self._connection)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the snapshot go. Tasks that have imported it keep it; no other can any more."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def alive(self) -> bool:
+        """Ask the session whether it still stands; False means that the snapshot is gone."""
+        if self._connection is None:
+            return False
+        try:
+            with mapped_errors():
+                self._connection.execute("SELECT 1")
+        except ConnectError:
+            return False
+        return True
+
+    def _take(self, connection: Connection) -> SnapshotIdentity:
+        connection.execute(UNHURRIED)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if self._tables:
+            names = ", ".join(table.quoted for table in self._tables)
+            connection.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE".encode())
+        taken = connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
+        bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert taken is not None and bound is not None
+        xmin, xmax, xip = taken[1].split(":")
+        running = tuple(int(xid) for xid in xip.split(",") if xid)
+        return SnapshotIdentity(taken[0], int(xmin), int(xmax), running, LSN.parse(bound[0]))
+
+
+def copy_binary(
+    dsn: str,
+    snapshot_name: str,
+    table: PublishedTable,
+    columns: Sequence[CatalogColumn],
+    block_from: int = 0,
+    block_to: int | None = None,
+    check: Callable[[Connection], None] | None = None,
+) -> Iterator[list[bytes]]:
+    """Read the rows of heap blocks [block_from, block_to) as the snapshot sees them, COPY binary, one bytes per row.
+
+    Yields batches of about 4 MB; file header and trailer are left out. ``block_to`` None means to the end: the last
+    chunk must say so, since the table may have grown after its blocks were counted. The publication's row filter
+    holds. A partitioned table has no blocks and is read whole. ``check`` is called in COPY's transaction after the
+    last row, while its lock still keeps the table from being rewritten; it may raise.
+    Raises SnapshotLostError when the snapshot is gone, else what map_error says.
+    """
+    with contextlib.closing(connect(dsn, application_name="wal2lake copy")) as connection, mapped_errors():
+        _import(connection, snapshot_name)
+        start(connection.pgconn, copy_command(table, columns, block_from, block_to))
+        _coalesce(connection.pgconn, _RECEIVE_LOW_WATER)
+        batches = _batches(connection.pgconn)
+        for batch in itertools.chain([_without_header(next(batches))], batches):
+            if batch and batch[-1] == _TRAILER:
+                batch.pop()
+            if batch:
+                yield batch
+        _coalesce(connection.pgconn, 1)  # what follows is answered in few bytes
+        while next_result(connection.pgconn) is not None:
+            pass
+        if check is not None:
+            check(connection)
+
+
+def copy_command(table: PublishedTable, columns: Sequence[CatalogColumn], block_from: int, block_to: int | None) -> str:
+    """The COPY that copy_binary sends. A type outside the type table is read as its output function's text."""
+    conditions = [f"({table.row_filter})"] if table.row_filter else []
+    if block_from and not table.partitioned:
+        conditions.append(f"ctid >= '({block_from},0)'::tid")
+    if block_to is not None and not table.partitioned:
+        conditions.append(f"ctid < '({block_to},0)'::tid")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    only = "" if table.partitioned else "ONLY "
+    selected = ", ".join(_selected(column) for column in columns)
+    return f"COPY (SELECT {selected} FROM {only}{table.quoted}{where}) TO STDOUT (FORMAT binary)"
+
+
+def _selected(column: CatalogColumn) -> str:
+    name = quote_identifier(column.name)
+    if column_type(column.type_oid, column.typmod, column.base_oid).known:
+        return name
+    value = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
+    return f"pg_catalog.textin({column.output_function}({value}))"
+
+
+def _import(connection: Connection, snapshot_name: str) -> None:
+    """Begin a transaction that sees what the snapshot's keeper sees."""
+    with mapped_errors():
+        connection.execute(UNHURRIED)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        try:
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
+        except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
+            raise SnapshotLostError(
+                "The exported snapshot is gone: the session that kept it has ended.",
+                hint="Take a new snapshot; what is already copied stays.",
+            ) from error
+
+
+def _batches(pgconn: PGconn) -> Iterator[list[bytes]]:
+    """The CopyData messages of a running COPY TO, collected; ``consume_input`` is called when libpq has no more."""
+    rows: list[bytes] = []
+    size = 0
+    receive = pgconn.get_copy_data
+    while True:
+        fresh = []
+        length, data = receive(1)
+        while length > 0:
+            fresh.append(bytes(data))
+            length, data = receive(1)
+        rows += fresh
+        size += sum(map(len, fresh))
+        if length < 0 or size >= _BATCH_BYTES:
+            yield rows
+            rows, size = [], 0
+        if length < 0:
+            return
+        wait_readable(pgconn, _WAIT_S)
+        pgconn.consume_input()
+
+
+def _coalesce(pgconn: PGconn, low_water: int) -> None:
+    """Let the kernel wake us for many rows at once; TLS and Unix sockets may refuse, and need it less."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pgconn.socket)) as receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+
+
+def _without_header(batch: list[bytes]) -> list[bytes]:
+    """Cut the file header, which comes in the first row's message."""
+    start_of_rows = _BINARY_HEADER + 4 + int.from_bytes(batch[0][_BINARY_HEADER : _BINARY_HEADER + 4])
+    first = batch[0][start_of_rows:]
+    return [first, *batch[1:]] if first else batch[1:]

@@ -1,0 +1,67 @@
+"""What a walsender says of its cluster: settings and the history of its timelines.
+
+Source: PostgreSQL documentation, "Streaming Replication Protocol" (SHOW, TIMELINE_HISTORY);
+src/backend/access/transam/timeline.c.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wal2lake.errors import ProtocolError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import PGconn, execute, next_result, start
+from wal2lake.wire.commands import Show, TimelineHistory
+
+_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+class TimelineSwitch(NamedTuple):
+    """Timeline ``timeline`` was left at ``lsn``, for ``reason``."""
+
+    timeline: int
+    lsn: LSN
+    reason: str
+
+
+class TimelineHistoryFile(NamedTuple):
+    """A history file: its name, its bytes as they are archived, and what they say."""
+
+    filename: str
+    content: bytes
+    switches: tuple[TimelineSwitch, ...]
+
+
+def show(pgconn: PGconn, name: str) -> str:
+    """The present setting of a parameter. Raises ServerError when there is none of that name."""
+    return str(execute(pgconn, Show(name).build(pgconn.server_version))[0][0])
+
+
+def wal_segment_size(pgconn: PGconn) -> int:
+    """The size of a WAL segment in bytes; the server says ``16MB``."""
+    text = show(pgconn, "wal_segment_size")
+    number = text.rstrip("kMGB")
+    return int(number) * _UNITS[text.removeprefix(number)]
+
+
+def timeline_history(pgconn: PGconn, timeline: int) -> TimelineHistoryFile:
+    """The history of ``timeline`` (2 or more: the first has none). Raises what map_error says."""
+    result = start(pgconn, TimelineHistory(timeline).build(pgconn.server_version))
+    name, content = result.get_value(0, 0), result.get_value(0, 1)  # bytes as they are, whatever their encoding
+    while next_result(pgconn) is not None:
+        pass
+    assert name is not None and content is not None
+    return TimelineHistoryFile(name.decode(), content, parse_timeline_history(content))
+
+
+def parse_timeline_history(content: bytes) -> tuple[TimelineSwitch, ...]:
+    """Read a history file: timeline, LSN and reason, parted by tabs; raise ProtocolError for anything else."""
+    lines = (line.strip() for line in content.decode("utf-8", "replace").splitlines())
+    return tuple(_switch(line) for line in lines if line and not line.startswith("#"))
+
+
+def _switch(line: str) -> TimelineSwitch:
+    fields = line.split("\t", 2)
+    if len(fields) < 2 or not fields[0].isdecimal():
+        raise ProtocolError("A line of a timeline history is not a timeline, an LSN and a reason.")
+    return TimelineSwitch(int(fields[0]), LSN.parse(fields[1]), fields[2] if len(fields) > 2 else "")

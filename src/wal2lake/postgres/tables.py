@@ -1,0 +1,132 @@
+"""What the pipeline asks of a live table beside its whole content: heap files, fast defaults, single rows, writers.
+
+Source: PostgreSQL documentation, "pg_attribute" (attmissingval), "Database Object Size Functions"
+(pg_relation_filenode), "Transaction ID and Snapshot Information Functions", "COPY" (Binary Format).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from psycopg import sql
+
+from wal2lake.columnar.types import column_type
+from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.postgres.connection import Connection, mapped_errors
+from wal2lake.postgres.snapshot import copy_command
+from wal2lake.wire.command_text import quote_identifier
+
+_HEADER_BYTES = 11 + 4 + 4  # signature, flags, length of an extension area that no server sends
+_TRAILER = b"\xff\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveColumn:
+    """A column as it is now. ``fast_default``: rows older than the column hold pg_attribute.attmissingval in it.
+
+    ``computed``: it has a default, identity or generation expression, so a rewrite may have given old rows values.
+    """
+
+    attnum: int
+    fast_default: bool
+    computed: bool
+
+
+def heap_files(connection: Connection, relation_ids: Sequence[int]) -> dict[int, str]:
+    """For each relation the file numbers of its heap, and of its partitions; they change when rows are rewritten."""
+    with mapped_errors():
+        return dict(connection.execute(_HEAP_FILES, [list(relation_ids)]).fetchall())
+
+
+def live_columns(connection: Connection, relation_id: int) -> Mapping[str, LiveColumn]:
+    """By name, the columns that the table has now; empty when there is no such table any more."""
+    with mapped_errors():
+        rows = connection.execute(_LIVE_COLUMNS, [relation_id]).fetchall()
+    return {name: LiveColumn(*values) for name, *values in rows}
+
+
+def fast_default_row(connection: Connection, table: PublishedTable, columns: Sequence[CatalogColumn]) -> bytes:
+    """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each value in its own type."""
+    values = ", ".join(
+        f"(SELECT (a.attmissingval::text::text[])[1]{_cast(column)} FROM pg_catalog.pg_attribute a"
+        f" WHERE a.attrelid = {table.relation_id:d} AND a.attname = {_literal(column.name)})"
+        for column in columns
+    )
+    return copy_rows(connection, f"COPY (SELECT {values}) TO STDOUT (FORMAT binary)")[0]
+
+
+def _literal(value: str) -> str:
+    """Quoted, with its type left to the server."""
+    return sql.Literal(value).as_string()
+
+
+def _cast(column: CatalogColumn) -> str:
+    """A type outside the type table stays what attmissingval::text holds: its output text."""
+    known = column_type(column.type_oid, column.typmod, column.base_oid).known
+    return f"::{column.type_name}" if known else ""
+
+
+def rows_by_key(
+    connection: Connection, table: PublishedTable, keys: Sequence[Mapping[str, str]]
+) -> tuple[list[bytes], LSN]:
+    """The rows that have one of ``keys`` (column → the value as text), COPY binary, as they are now.
+
+    With them the LSN below which every transaction that they show has its commit record.
+    """
+    one_of = " OR ".join(
+        "(" + " AND ".join(f"{quote_identifier(name)} = {_literal(value)}" for name, value in key.items()) + ")"
+        for key in keys
+    )
+    condition = f"({table.row_filter}) AND ({one_of})" if table.row_filter else one_of
+    rows = copy_rows(connection, copy_command(replace(table, row_filter=condition), table.columns, 0, None))
+    with mapped_errors():
+        bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert bound is not None
+    return rows, LSN.parse(bound[0])
+
+
+def copy_rows(connection: Connection, command: str) -> list[bytes]:
+    """All rows of a small COPY … TO STDOUT (FORMAT binary), one bytes per row."""
+    with mapped_errors(), connection.cursor() as cursor, cursor.copy(command.encode()) as copy:
+        messages = [bytes(message) for message in copy]
+    rows = [messages[0][_HEADER_BYTES:], *messages[1:]]
+    return [row for row in rows if row not in (b"", _TRAILER)]
+
+
+def await_running_transactions(connection: Connection, pause: Callable[[int], None]) -> None:
+    """Return when every transaction that has written so far has ended; ``pause(how many have not)`` while some run.
+
+    What such a transaction wrote before its table was published is not in the log; once it has ended, a snapshot
+    taken afterwards decides about all of it. ``pause`` sleeps, and may raise to give up.
+    """
+    with mapped_errors():
+        awaited = _writers(connection)
+        while running := awaited & _writers(connection):
+            pause(len(running))
+
+
+def _writers(connection: Connection) -> set[str]:
+    """The xids in use, prepared transactions' too: each is locked by its owner until its end is visible to all."""
+    return {xid for (xid,) in connection.execute(_WRITERS)}
+
+
+_HEAP_FILES = """
+SELECT o.oid::bigint,
+       coalesce((SELECT string_agg(pg_relation_filenode(t.relid)::text, ',' ORDER BY t.relid)
+                   FROM pg_partition_tree(o.oid) t), pg_relation_filenode(o.oid)::text, '')
+  FROM unnest(%s::oid[]) o (oid)
+"""
+
+_LIVE_COLUMNS = """
+SELECT a.attname::text, a.attnum::int, a.atthasmissing,
+       a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''
+  FROM pg_attribute a
+ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+_WRITERS = """
+SELECT transactionid::text FROM pg_locks
+ WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted
+"""

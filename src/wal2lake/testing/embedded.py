@@ -1,0 +1,183 @@
+"""A PostgreSQL server of one's own: made in a fresh folder, listening on loopback, gone at the end.
+
+It runs as an unprivileged user also when this process is root. What it prints goes to ``server.log`` in its data
+folder, which is shown when it does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from wal2lake.errors import ServerConfigError
+from wal2lake.testing.binaries import unprivileged_user, wheel_install
+
+_START_SECONDS = 60
+_DEFAULTS = {
+    "wal_level": "logical",
+    "listen_addresses": "127.0.0.1",
+    "max_replication_slots": "20",
+    "max_wal_senders": "20",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "max_wal_size": "8GB",
+}
+
+
+class EmbeddedPostgres:
+    """A context manager around one server.
+
+    ``settings`` go to postgresql.conf over the defaults (logical WAL, loopback only, no fsync: a server for trying
+    things out). ``install`` names another installation folder; else the wheel's ``major`` is used. ``data_dir``
+    keeps an existing or named folder; else a temporary one is made and removed at the end. Where an installation has no
+    client programs, ``client_dir`` is the wheel's.
+    """
+
+    def __init__(
+        self,
+        major: int = 18,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: Path | None = None,
+        install: Path | None = None,
+    ) -> None:
+        self.install = install or wheel_install(major)
+        self.bin_dir = self.install / "bin"
+        has_clients = (self.bin_dir / "psql").exists()
+        self.client_dir = self.bin_dir if has_clients else wheel_install() / "bin"
+        self.settings = {**_DEFAULTS, **(settings or {})}
+        self._user = unprivileged_user()
+        self._keep = data_dir is not None
+        self._root = data_dir or Path(tempfile.mkdtemp(prefix="wal2lake-pg-"))
+        self.data_dir = self._root / "data"
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dsn(self) -> str:
+        """libpq's keywords for the superuser over TCP."""
+        return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
+
+    @property
+    def socket_dsn(self) -> str:
+        """The same over the Unix socket."""
+        return f"host={self._root} port={self.port} user=postgres dbname=postgres"
+
+    def __enter__(self) -> Self:
+        try:
+            self._initialise()
+            self.start()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._remove()
+
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """Start on the same port as before (a free one the first time) and wait until it answers."""
+        self.settings.update(settings or {})
+        self.port = self.port or _free_port()
+        options = {**self.settings, "port": str(self.port), "unix_socket_directories": str(self._root)}
+        arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        with (self._root / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self.bin_dir / "postgres"), "-D", str(self.data_dir), *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as_user(),
+            )  # fmt: skip
+        self._await_ready(self._process)
+
+    def stop(self, mode: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(mode)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGQUIT)
+                process.wait(30)
+
+    def restart(self, settings: Mapping[str, str] | None = None) -> None:
+        """Stop fast and start again, with changed settings."""
+        self.stop()
+        self.start(settings)
+
+    def kill(self) -> None:
+        """Crash it: every process of the server ends at once, without a checkpoint."""
+        self.stop(signal.SIGQUIT)
+
+    def psql(self, sql: str, *arguments: str, database: str = "postgres") -> str:
+        """Run ``sql`` through psql (unaligned, tuples only) and return what it prints."""
+        command = [
+            str(self.client_dir / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1",
+            "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database, *arguments,
+        ]  # fmt: skip
+        done = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerConfigError(f"psql failed: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def run_program(self, name: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Run one of PostgreSQL's programs as the server's user; raises CalledProcessError with its stderr."""
+        command: Sequence[str] = [str(self.bin_dir / name), *arguments]
+        return subprocess.run(command, capture_output=True, check=True, **self._as_user())
+
+    def _initialise(self) -> None:
+        self._own(self._root)
+        if not (self.data_dir / "PG_VERSION").exists():
+            self.run_program(
+                "initdb", "-D", str(self.data_dir), "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                "--no-locale", "--no-sync",
+            )  # fmt: skip
+
+    def _as_user(self) -> dict[str, Any]:
+        base: dict[str, Any] = {"cwd": str(self._root), "env": _environment()}
+        if self._user is None:
+            return base
+        return {**base, "user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+
+    def _own(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        if self._user is not None:
+            os.chown(path, self._user.pw_uid, self._user.pw_gid)
+        path.chmod(0o755)
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        command = [str(self.client_dir / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while time.monotonic() < deadline and process.poll() is None:
+            if subprocess.run(command, check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        self.stop()
+        tail = (self._root / "server.log").read_text(errors="replace")[-2000:]
+        raise ServerConfigError(f"The embedded PostgreSQL did not start. Its log ends:\n{tail}")
+
+    def _remove(self) -> None:
+        if not self._keep:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    """The caller's libpq variables must not reach the server's own programs."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PG")} | {"LC_ALL": "C"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,124 @@
+"""A connection that breaks after any number of bytes is a ConnectError: never a hang, a crash or a short answer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wal2lake.errors import ConnectError
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.basebackup import BackupOptions, base_backup
+from wal2lake.postgres.catalog import published_tables
+from wal2lake.postgres.connection import connect, replication_connection
+from wal2lake.postgres.logical import LogicalStream
+from wal2lake.postgres.slots import create_slot, drop_slot
+from wal2lake.postgres.snapshot import SnapshotKeeper, copy_binary
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+pytestmark = pytest.mark.server
+
+
+class CuttingProxy:
+    """Forward one connection to ``port`` and cut it after ``limit`` bytes from the server."""
+
+    def __init__(self, port: int, limit: int) -> None:
+        self._upstream = port
+        self._limit = limit
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        port = self._listener.getsockname()[1]
+        return f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
+
+    def __exit__(self, *failure: object) -> None:
+        self._thread.join(30)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        client, _ = self._listener.accept()
+        server = socket.create_connection(("127.0.0.1", self._upstream))
+        there = threading.Thread(target=_forward, args=(client, server, 1 << 60))
+        there.start()
+        _forward(server, client, self._limit)
+        for end in (client, server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        there.join()
+        client.close()
+        server.close()
+
+
+def _forward(source: socket.socket, target: socket.socket, limit: int) -> None:
+    with contextlib.suppress(OSError):
+        while limit and (data := source.recv(min(limit, 65536))):
+            target.sendall(data)
+            limit -= len(data)
+
+
+@pytest.fixture(scope="module")
+def published(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    server.psql("CREATE TABLE cut (a int PRIMARY KEY, b text); CREATE PUBLICATION cut FOR TABLE cut")
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "cut")
+    server.psql(
+        "SET synchronous_commit = on; INSERT INTO cut SELECT g, repeat('x', 200) FROM generate_series(1, 5000) g"
+    )
+    yield server
+    with replication_connection(server.dsn) as pgconn:
+        drop_slot(pgconn, "cut", wait=True)
+    server.psql("DROP TABLE cut; DROP PUBLICATION cut")
+
+
+@pytest.mark.parametrize("limit", [0, 1, 50, 400])
+def test_while_connecting(published: EmbeddedPostgres, limit: int) -> None:
+    with CuttingProxy(published.port, limit) as dsn, pytest.raises(ConnectError):
+        connect(dsn)
+
+
+def await_free(server: EmbeddedPostgres) -> None:
+    """The walsender of the test before may not have noticed yet that its client is gone."""
+    for _ in range(100):
+        if server.psql("SELECT active FROM pg_replication_slots WHERE slot_name = 'cut'") == "f":
+            return
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("limit", [600, 1000, 5001, 300_003])
+def test_while_streaming(published: EmbeddedPostgres, limit: int) -> None:
+    options = PgoutputOptions(("cut",))
+    await_free(published)
+    with (
+        CuttingProxy(published.port, limit) as dsn,
+        pytest.raises(ConnectError) as cut,
+        LogicalStream(dsn, "cut", plugin_options=options) as stream,
+    ):
+        for _ in stream:
+            pass
+    assert cut.value.transient
+
+
+@pytest.mark.parametrize("limit", [1000, 200_000, 999_999])
+def test_while_copying(published: EmbeddedPostgres, limit: int) -> None:
+    with connect(published.dsn) as connection:
+        (table,) = published_tables(connection, "cut")
+    with (
+        SnapshotKeeper(published.dsn, [table]) as keeper,
+        CuttingProxy(published.port, limit) as dsn,
+        pytest.raises(ConnectError),
+    ):
+        for _ in copy_binary(dsn, keeper.identity.name, table, table.columns):
+            pass
+
+
+def test_while_backing_up(published: EmbeddedPostgres, tmp_path: Path) -> None:
+    with CuttingProxy(published.port, 3_000_000) as dsn, pytest.raises(ConnectError):
+        base_backup(dsn, tmp_path / "cut", BackupOptions(checkpoint="fast", sync=False))

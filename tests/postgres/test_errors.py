@@ -1,0 +1,206 @@
+"""Each failure gives one sentence with its cure: first by table, then from real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from wal2lake import errors
+from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import (
+    connect,
+    execute,
+    mapped_errors,
+    replication_connection,
+    require_supported,
+    start,
+)
+from wal2lake.postgres.errors import connection_error, map_error, reported
+from wal2lake.postgres.preflight import preflight
+from wal2lake.postgres.slots import create_slot, drop_slot, require_slot, slot_state
+from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.wire.commands import start_replication_logical
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "function", "kind"),
+    [
+        ("28P01", "auth_failed", errors.AuthError),
+        ("28000", "InitializeSessionUserId", errors.AuthError),
+        ("3D000", "InitPostgres", errors.ConfigError),
+        ("42501", "", errors.RightsError),
+        ("53300", "InitProcess", errors.ConnectError),
+        ("53400", "ReplicationSlotCreate", errors.ServerConfigError),
+        ("55000", "CheckLogicalDecodingRequirements", errors.ServerConfigError),
+        ("55000", "CreateDecodingContext", errors.SlotLostError),
+        ("55000", "ReplicationSlotAcquire", errors.SlotLostError),
+        ("55000", "pg_current_wal_insert_lsn", errors.ServerConfigError),
+        ("55006", "ReplicationSlotAcquire", errors.SlotInUseError),
+        ("42704", "ReplicationSlotAcquire", errors.SlotMissingError),
+        ("42704", "get_publication_oid", errors.PublicationError),
+        ("42704", "typenameType", errors.ServerError),
+        ("57P01", "ProcessInterrupts", errors.ConnectError),
+        ("08P01", "", errors.ConnectError),
+        ("57014", "ProcessInterrupts", errors.ServerError),
+    ],
+)
+def test_sqlstate_and_source_function_decide(sqlstate: str, function: str, kind: type[errors.Wal2LakeError]) -> None:
+    error = reported(sqlstate, "was auch immer", function)
+    assert type(error) is kind
+    assert sqlstate in error.message
+
+
+def test_a_data_exception_keeps_its_value_to_itself() -> None:
+    assert "4711" not in str(reported("22P02", 'invalid input syntax for type integer: "4711x"'))
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ('connection failed: FATAL:  password authentication failed for user "x"', errors.AuthError),
+        ("connection failed: fe_sendauth: no password supplied", errors.AuthError),
+        ('FATAL:  no pg_hba.conf entry for host "::1", user "x", database "y", no encryption', errors.AuthError),
+        ('FATAL:  role "x" does not exist', errors.AuthError),
+        ('FATAL:  database "x" does not exist', errors.ConfigError),
+        ("FATAL:  permission denied to start WAL sender", errors.RightsError),
+        ("FATAL:  must be superuser or replication role to start walsender", errors.RightsError),
+        ("FATAL:  sorry, too many clients already", errors.ConnectError),
+        ("FATAL:  the database system is starting up", errors.ConnectError),
+        ('server certificate for "a" does not match host name "b"', errors.AuthError),
+        ("server does not support SSL, but SSL was required", errors.AuthError),
+        ('invalid connection option "hst"', errors.ConfigError),
+        ("failed to resolve host 'nowhere': [Errno -2] Name or service not known", errors.ConnectError),
+        ("server closed the connection unexpectedly\n\tThis probably means …", errors.ConnectError),
+        ("", errors.ConnectError),
+    ],
+)
+def test_a_failed_connection_is_told_apart(message: str, kind: type[errors.Wal2LakeError]) -> None:
+    error = connection_error(message, None)
+    assert type(error) is kind
+    assert error.hint
+
+
+@pytest.mark.server
+def test_wrong_password_and_no_replication_right(server: EmbeddedPostgres) -> None:
+    server.psql("CREATE ROLE scram LOGIN PASSWORD 'right'")
+    hba = server.data_dir / "pg_hba.conf"
+    hba.write_text("host all,replication scram 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
+    server.psql("SELECT pg_reload_conf()")
+    dsn = f"host=127.0.0.1 port={server.port} dbname=postgres user=scram"
+    with pytest.raises(errors.AuthError) as wrong:
+        connect(f"{dsn} password=wrong")
+    assert "wrong" not in str(wrong.value)
+    with pytest.raises(errors.AuthError):
+        connect(dsn, application_name="no password at all")
+    with pytest.raises(errors.RightsError, match="REPLICATION"), replication_connection(f"{dsn} password=right"):
+        pass
+    findings = {f.name: f for f in preflight(f"{dsn} password=right", "absent", "absent")}
+    assert findings["replication"].sql == 'ALTER ROLE "scram" REPLICATION;'
+    connect(f"{dsn} password=right").close()
+
+
+@pytest.mark.server
+def test_missing_database_publication_and_slot(server: EmbeddedPostgres) -> None:
+    with pytest.raises(errors.ConfigError, match="does not exist"):
+        connect(server.dsn.replace("dbname=postgres", "dbname=absent"))
+    with replication_connection(server.dsn) as pgconn:
+        with pytest.raises(errors.SlotMissingError):
+            start(pgconn, start_replication_logical("absent", LSN(), {"proto_version": 1, "publication_names": "p"}))
+        with pytest.raises(errors.SlotMissingError):
+            drop_slot(pgconn, "absent")
+        assert execute(pgconn, "SELECT 1; SELECT 2, NULL") == [("2", None)]  # the connection goes on
+
+
+@pytest.mark.server
+def test_slot_in_use(server: EmbeddedPostgres) -> None:
+    with replication_connection(server.dsn) as first, replication_connection(server.dsn) as second:
+        create_slot(first, "in_use", temporary=True)
+        with pytest.raises(errors.SlotInUseError):
+            drop_slot(second, "in_use")
+        with connect(server.dsn) as connection, pytest.raises(errors.SlotInUseError, match="process"):
+            require_slot(connection, "in_use")
+
+
+@pytest.mark.server
+def test_no_server_there() -> None:
+    with pytest.raises(errors.ConnectError, match="refused"):
+        connect("host=127.0.0.1 port=1")
+    with pytest.raises(errors.ConnectError), replication_connection("host=127.0.0.1 port=1"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def spare() -> Iterator[EmbeddedPostgres]:
+    """A server to ill-treat: it keeps next to no WAL for slots."""
+    with EmbeddedPostgres(settings={"max_slot_wal_keep_size": "1MB", "max_replication_slots": "1"}) as running:
+        yield running
+
+
+@pytest.mark.server
+def test_slots_run_out_and_a_slot_is_lost(spare: EmbeddedPostgres) -> None:
+    with replication_connection(spare.dsn) as pgconn, connect(spare.dsn) as connection:
+        created = create_slot(pgconn, "left_behind")
+        assert (created.plugin, created.snapshot_name) == ("pgoutput", None)
+        with pytest.raises(errors.ServerConfigError, match="53400"):
+            create_slot(pgconn, "one_too_many")
+        state = require_slot(connection, "left_behind")
+        assert state.confirmed_flush_lsn == created.consistent_point
+        for _ in range(4):
+            connection.execute("SELECT pg_switch_wal(), txid_current()")
+        connection.execute("CHECKPOINT")
+        with pytest.raises(errors.SlotLostError):
+            require_slot(connection, "left_behind")
+        with pytest.raises(errors.SlotLostError):
+            start(pgconn, start_replication_logical("left_behind", LSN(), {"proto_version": 1}))
+        assert [f.level for f in preflight(spare.dsn, "absent", "left_behind") if f.name == "slot"] == ["error"]
+        drop_slot(pgconn, "left_behind")
+        assert slot_state(connection, "left_behind") is None
+
+
+@pytest.mark.server
+def test_wal_level_replica(spare: EmbeddedPostgres) -> None:
+    spare.restart({"wal_level": "replica"})
+    with replication_connection(spare.dsn) as pgconn, pytest.raises(errors.ServerConfigError, match="wal_level"):
+        create_slot(pgconn, "too_early")
+    finding = next(f for f in preflight(spare.dsn, "absent", "absent") if f.name == "wal_level")
+    assert (finding.level, finding.sql) == ("error", "ALTER SYSTEM SET wal_level = 'logical';")
+    spare.restart({"wal_level": "logical"})
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_the_server_goes_away_in_mid_query(spare: EmbeddedPostgres, how: str) -> None:
+    with replication_connection(spare.dsn) as pgconn:
+        stopper = threading.Thread(target=lambda: (time.sleep(0.3), getattr(spare, how)()))
+        stopper.start()
+        with pytest.raises(errors.ConnectError) as gone:
+            execute(pgconn, "SELECT pg_sleep(30)")
+        stopper.join()
+        assert gone.value.transient
+    spare.start()
+
+
+@pytest.mark.server
+def test_waiting_has_a_deadline_and_tells_of_itself(server: EmbeddedPostgres) -> None:
+    told: list[int] = []
+    with replication_connection(server.dsn) as pgconn, pytest.raises(errors.ConnectError, match="within"):
+        execute(pgconn, "SELECT pg_sleep(30)", timeout_s=1.1, while_waiting=lambda: told.append(1))
+    assert told
+
+
+def test_a_server_too_old() -> None:
+    require_supported(130000)
+    with pytest.raises(errors.ServerConfigError, match="PostgreSQL 12"):
+        require_supported(120022)
+
+
+def test_psycopg_exceptions_map_too() -> None:
+    with pytest.raises(errors.ConnectError), mapped_errors():
+        raise psycopg.OperationalError("consuming input failed: server closed the connection unexpectedly")
+    with contextlib.suppress(psycopg.Error):
+        assert isinstance(map_error(psycopg.errors.InvalidPassword("x")), errors.AuthError)

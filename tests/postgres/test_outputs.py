@@ -1,0 +1,141 @@
+"""What recv, receivewal and basebackup decide without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wal2lake.errors import ConfigError, LogFullError, ProtocolError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.codec import write_message
+from wal2lake.pgoutput.messages import (
+    Begin,
+    Delete,
+    Insert,
+    PgoutputMessage,
+    Relation,
+    RelationColumn,
+    Truncate,
+    Update,
+)
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
+from wal2lake.postgres.basebackup import inside
+from wal2lake.postgres.files import write_durably
+from wal2lake.postgres.manifest import read_manifest
+from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
+from wal2lake.postgres.receivewal import resume_position, segment_name
+from wal2lake.postgres.system import parse_timeline_history
+from wal2lake.wire.replication import XLogData
+
+RELATION = Relation(
+    1, "s", "t", "d", (RelationColumn(1, "id", 20, -1), RelationColumn(0, "a", 25, -1), RelationColumn(0, "b", 17, -1))
+)
+ID, EMPTY, BINARY = TupleColumn("t", b"7"), TupleColumn("t", b""), TupleColumn("b", b"\x00\xff")
+STREAM: list[PgoutputMessage] = [
+    Begin(LSN(64), 0, 9),
+    RELATION,
+    Insert(1, TupleData((ID, NULL, EMPTY))),
+    Update(1, None, TupleData((ID, UNCHANGED, BINARY))),
+    Update(1, OldTuple("O", (ID, NULL, EMPTY)), TupleData((ID, EMPTY, EMPTY))),
+    Delete(1, OldTuple("K", (ID, NULL, NULL))),
+    Truncate((1,), 0),
+]
+
+
+def test_json_keeps_null_unchanged_not_sent_and_empty_apart(tmp_path: Path) -> None:
+    output = JsonLinesOutput(tmp_path / "lines", PgoutputOptions(("p",)))
+    for message in STREAM:
+        output.write(XLogData(LSN(16), LSN(16), 0, write_message(message)))
+    output.close()
+    begin, _, *lines = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert begin == {"lsn": "0/10", "xid": 9, "message": "Begin", "final_lsn": "0/40", "commit_ts": 0}
+    head = {"lsn": "0/10", "xid": 9, "relation": "s.t"}
+    assert lines == [
+        {**head, "message": "Insert", "new": {"id": "7", "a": None, "b": ""}},
+        {**head, "message": "Update", "new": {"id": "7", "b": "\\x00ff"}, "unchanged": ["a"]},
+        {**head, "message": "Update", "old": {"id": "7", "a": None, "b": ""}, "new": {"id": "7", "a": "", "b": ""}},
+        {**head, "message": "Delete", "key": {"id": "7"}},
+        {"lsn": "0/10", "xid": 9, "message": "Truncate", "relations": ["s.t"], "options": 0},
+    ]
+
+
+def test_another_plugins_text_goes_into_data(tmp_path: Path) -> None:
+    output = JsonLinesOutput(tmp_path / "lines", None)
+    output.write(XLogData(LSN(16), LSN(16), 0, b"COMMIT \xff"))
+    output.close()
+    assert json.loads((tmp_path / "lines").read_text()) == {"lsn": "0/10", "data": "COMMIT \\xff"}
+
+
+def test_raw_output_appends(tmp_path: Path) -> None:
+    for _ in range(2):
+        output = RawOutput(tmp_path / "raw")
+        output.write(XLogData(LSN(16), LSN(16), 0, b"two\nlines"))
+        output.close()
+    assert (tmp_path / "raw").read_bytes() == b"two\nlines\n" * 2
+
+
+def test_a_full_disk_and_a_place_that_is_none() -> None:
+    output = RawOutput("/dev/full")
+    output.write(XLogData(LSN(16), LSN(16), 0, b"x"))
+    with pytest.raises(LogFullError, match="/dev/full"):
+        output.sync()
+    with pytest.raises(LogFullError):
+        output.close()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        RawOutput("/absent/folder/file")
+
+
+@pytest.mark.parametrize(
+    ("lsn", "size", "name"),
+    [
+        (0, 16 << 20, "000000030000000000000000"),
+        ((1 << 32) - 1, 16 << 20, "0000000300000000000000FF"),
+        (1 << 32, 16 << 20, "000000030000000100000000"),
+        ((5 << 32) + (3 << 30), 1 << 30, "000000030000000500000003"),
+    ],
+)
+def test_segment_names(lsn: int, size: int, name: str) -> None:
+    assert segment_name(3, lsn, size) == name
+
+
+def test_where_to_go_on(tmp_path: Path) -> None:
+    size = 16 << 20
+    assert resume_position(tmp_path, size) is None
+    for name in ("000000010000000000000004", "00000002.history", "notes.txt"):
+        (tmp_path / name).touch()
+    assert resume_position(tmp_path, size) == (1, 5 * size)
+    (tmp_path / "000000010000000000000005.partial").touch()
+    assert resume_position(tmp_path, size) == (1, 5 * size)
+    (tmp_path / "000000020000000000000005").touch()
+    assert resume_position(tmp_path, size) == (2, 6 * size)
+
+
+def test_a_timeline_history() -> None:
+    content = b"# comment\n1\t0/5000098\tno recovery target specified\n\n2\t1/0\tbefore 2026-11-21\n"
+    first, second = parse_timeline_history(content)
+    assert first == (1, LSN(0x5000098), "no recovery target specified")
+    assert (second.timeline, second.lsn) == (2, LSN(1 << 32))
+    for wrong in (b"x\t0/1\t", b"1\n"):
+        with pytest.raises(ProtocolError):
+            parse_timeline_history(wrong)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "base/../../outside"])
+def test_an_archive_cannot_lead_out_of_the_target(name: str) -> None:
+    with pytest.raises(ProtocolError, match="leads out"):
+        inside(name)
+    assert inside("./base/1/2") == "base/1/2"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"Files": [], "Manifest-Checksum": "00"}'])
+def test_what_is_no_manifest(content: bytes) -> None:
+    with pytest.raises(ProtocolError, match="manifest"):
+        read_manifest(content)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_durably(tmp_path / "file", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,91 @@
+"""TLS with verify-full: the right certificate passes, every wrong one is an AuthError that names the cure."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.conftest import give_to_server
+from wal2lake.errors import AuthError
+from wal2lake.postgres.connection import connect, execute, replication_connection
+from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.testing.servers import versioned_server
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by the openssl program"),
+]
+
+
+@dataclass
+class Secured:
+    server: EmbeddedPostgres
+    root: Path
+    stranger: Path
+
+    def dsn(self, host: str, root: Path) -> str:
+        where = f"host={host} hostaddr=127.0.0.1 port={self.server.port} user=secure password=secret dbname=postgres"
+        return f"{where} sslmode=verify-full sslrootcert={root}"
+
+
+def openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def self_signed(folder: Path, name: str, host: str) -> tuple[Path, Path]:
+    key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-keyout", key, "-out", certificate,
+            "-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}")  # fmt: skip
+    key.chmod(0o600)
+    return key, certificate
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    """A server that takes only TLS and SCRAM from ``secure``."""
+    folder = Path(tempfile.mkdtemp(prefix="wal2lake-tls-"))
+    folder.chmod(0o755)
+    key, certificate = self_signed(folder, "server", "localhost")
+    _, stranger = self_signed(folder, "stranger", "localhost")
+    give_to_server(key)
+    settings = {"ssl": "on", "ssl_cert_file": str(certificate), "ssl_key_file": str(key)}
+    with versioned_server(18, settings) as server:
+        server.psql("CREATE ROLE secure LOGIN REPLICATION PASSWORD 'secret'")
+        hba = server.data_dir / "pg_hba.conf"
+        hba.write_text("hostssl all secure all scram-sha-256\nhostnossl all secure all reject\n" + hba.read_text())
+        server.psql("SELECT pg_reload_conf()")
+        yield Secured(server, certificate, stranger)
+    shutil.rmtree(folder)
+
+
+def test_verify_full_passes(secured: Secured) -> None:
+    dsn = secured.dsn("localhost", secured.root)
+    with connect(dsn) as connection:
+        assert connection.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (True,)
+    with replication_connection(dsn) as pgconn:
+        assert execute(pgconn, "IDENTIFY_SYSTEM")
+
+
+@pytest.mark.parametrize(
+    ("host", "root"), [("elsewhere", "root"), ("localhost", "stranger")], ids=["wrong host", "wrong authority"]
+)
+def test_a_wrong_certificate_is_refused(secured: Secured, host: str, root: str) -> None:
+    dsn = secured.dsn(host, getattr(secured, root))
+    with pytest.raises(AuthError, match="certificate") as refused:
+        connect(dsn)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(AuthError, match="certificate"), replication_connection(dsn):
+        pass
+
+
+def test_without_tls_or_root_certificate(secured: Secured, tmp_path: Path) -> None:
+    with pytest.raises(AuthError, match="pg_hba"):
+        connect(secured.dsn("localhost", secured.root).replace("verify-full", "disable"))
+    with pytest.raises(AuthError, match="certificate"):
+        connect(secured.dsn("localhost", tmp_path / "absent"))
