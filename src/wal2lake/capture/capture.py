@@ -1,0 +1,148 @@
+"""One loop: take a batch from the stream, make it durable as one segment, acknowledge it. In this order, always.
+
+The stream's own thread reads and keeps the connection alive meanwhile; it holds at most one more batch. Whatever ends
+the loop between two of the steps, the server has what the log has not: it sends it again, and the log's writer knows
+by the end LSN what it has already.
+
+When nothing comes, the server's keepalives still move on with its WAL. Their position goes into the log
+(position.json) before it is acknowledged, so an idle publication never keeps WAL, and a slot is never ahead of its log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started, open_log
+from wal2lake.changelog import LogWriter
+from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
+from wal2lake.changelog.format import STATUS
+from wal2lake.config import Config
+from wal2lake.errors import Wal2LakeError
+from wal2lake.postgres.stream import ReplicationStream
+
+_STATUS_INTERVAL_S = 1.0
+_IDLE_POSITION_S = 1.0
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 30.0
+_STATUS_FILE = f"{STATUS}/capture.json"
+
+logger = logging.getLogger("wal2lake.capture")
+
+
+def run_capture(config: Config, stop: threading.Event | None = None) -> None:
+    """Capture until ``stop`` is set, or, without one, until SIGTERM or SIGINT. Raises what no waiting mends."""
+    if stop is not None:
+        Capture(config).run(stop)
+        return
+    stop = threading.Event()
+    with _signals_set(stop):
+        Capture(config).run(stop)
+
+
+class Capture:
+    """Captures the slot of ``config`` into its log; connects again, with a growing pause, when the server is away."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._segment_bytes = min(config.log.segment_bytes, SEGMENT_BYTES_MAX)
+        self._pause_s = _PAUSE_MIN_S
+        self._status_due = self._position_due = self._cut_due = 0.0
+        self._changes = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
+
+        Raises errors that are not transient; see wal2lake.capture.source for those of the start, and LogFullError.
+        """
+        writer: LogWriter | None = None
+        try:
+            while not stop.is_set():
+                try:
+                    writer = writer or open_log(self._config, stop)
+                    self._session(writer, stop)
+                except Wal2LakeError as error:
+                    if not error.transient:
+                        raise
+                    self._rest(error, stop)
+        finally:
+            if writer is not None:
+                writer.close()
+
+    def _rest(self, error: Wal2LakeError, stop: threading.Event) -> None:
+        logger.warning("%s Trying again in %g s.", error, self._pause_s)
+        stop.wait(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+
+    def _session(self, writer: LogWriter, stop: threading.Event) -> None:
+        """One connection's life."""
+        check_source(self._config, writer)
+        source = self._config.source
+        writer.new_session()
+        with ReplicationStream(
+            source.dsn,
+            source.slot,
+            writer.durable_lsn,
+            source.publication,
+            PLUGIN_OPTIONS,
+            buffer_bytes=self._segment_bytes,
+        ) as stream:
+            check_started(self._config, writer.durable_lsn)
+            self._pause_s = _PAUSE_MIN_S
+            logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
+            while not stop.is_set():
+                self._step(stream, writer, self._await_batch(stream))
+            self._step(stream, writer, stream.receive(0))
+            self._write_status(stream, writer, "stopped")
+
+    def _await_batch(self, stream: ReplicationStream) -> list[bytes]:
+        """A busy stream is cut by time or size; the first bytes after a quiet spell are durable at once."""
+        left = self._cut_due - time.monotonic()
+        if left > 0:
+            return stream.receive(left, at_least=self._segment_bytes)
+        return stream.receive(self._config.log.segment_seconds)
+
+    def _step(self, stream: ReplicationStream, writer: LogWriter, batch: list[bytes]) -> None:
+        if batch:
+            self._cut_due = time.monotonic() + self._config.log.segment_seconds
+            counts = writer.append(batch).counts
+            self._changes += sum(sum(kinds.values()) for kinds in counts.values())
+        elif time.monotonic() >= self._position_due:
+            writer.set_position(stream.keepalive_lsn)
+            self._position_due = time.monotonic() + _IDLE_POSITION_S
+        stream.acknowledge(writer.durable_lsn)
+        if time.monotonic() >= self._status_due:
+            self._status_due = time.monotonic() + _STATUS_INTERVAL_S
+            self._write_status(stream, writer, "streaming")
+
+    def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
+        status = {
+            "pid": os.getpid(),
+            "ts": time.time(),
+            "state": state,
+            "received_lsn": str(stream.received_lsn),
+            "durable_lsn": str(writer.durable_lsn),
+            "confirmed_lsn": str(stream.confirmed_lsn),
+            "server_wal_end": str(stream.wal_end),
+            "messages": stream.messages,
+            "bytes": stream.received_bytes,
+            "changes": self._changes,
+        }
+        writer.log.storage.put(_STATUS_FILE, json.dumps(status).encode(), durable=False)
+
+
+@contextmanager
+def _signals_set(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end the work in good order."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

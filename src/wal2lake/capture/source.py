@@ -1,0 +1,140 @@
+"""Before a byte is read: slot and log must belong together, or capture refuses and says what to do.
+
+PostgreSQL itself would not object. It starts a stream that asks for less than the slot has at the slot's position,
+silently, so changes that the log never got would be missing for ever; and it knows nothing of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from threading import Event
+
+from wal2lake.changelog import ChangeLog, LogIdentity, LogWriter
+from wal2lake.config import Config
+from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotInUseError, SlotMissingError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
+from wal2lake.postgres.connection import Connection, connect, replication_connection
+from wal2lake.postgres.slots import SlotState, create_slot, require_slot, slot_state
+
+PLUGIN_OPTIONS = {"proto_version": "1"}
+_PATIENCE_S = 10.0  # for the walsender of a connection that broke to notice it
+_SLOT_WAIT_NOTICE = "The slot %s is being made; it waits until the transactions that run now have ended."
+
+logger = logging.getLogger("wal2lake.capture")
+
+
+def open_log(config: Config, stop: Event) -> LogWriter:
+    """The log of ``config``, locked for writing; made now, with its slot, when there is none yet.
+
+    Raises LogMismatchError, SlotMissingError, SlotLostError, SlotInUseError, PublicationError, and what connecting
+    raises. A slot that exists without a log is taken over where it stands: capture died between making the two.
+    """
+    path = Path(config.log.path)
+    if ChangeLog.exists(path):
+        identity = ChangeLog.open(path).identity
+    else:
+        identity = _new_identity(config, stop)
+        logger.info("The change log %s begins at %s.", path, identity.start_lsn)
+    return LogWriter(path, identity, compression=config.log.compression)
+
+
+def check_source(config: Config, writer: LogWriter) -> None:
+    """Check that the slot can be streamed from and continues ``writer``'s log. Raises as open_log does."""
+    log = writer.log
+    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+        published_tables(connection, config.source.publication)
+        log.check_identity(_identity(config, identify(connection), log.start_lsn))
+        try:
+            state = _free_slot(connection, config.source.slot)
+        except SlotMissingError as error:
+            raise _slot_gone(config.source.slot, log) from error
+        _check_slot(state, log.identity)
+        check_position(state, writer.durable_lsn)
+
+
+def check_started(config: Config, durable: LSN) -> None:
+    """Look at the slot once more when the stream runs: from here on nobody else can move it."""
+    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+        state = slot_state(connection, config.source.slot)
+    if state is not None:
+        check_position(state, durable)
+
+
+def check_position(state: SlotState, durable: LSN) -> None:
+    """Raise LogMismatchError when the server has forgotten changes that the log does not have."""
+    confirmed = state.confirmed_flush_lsn or LSN(0)
+    if confirmed > durable:
+        raise LogMismatchError(
+            f"The slot {state.slot_name} stands at {confirmed}, ahead of the change log, which ends at {durable}:"
+            " changes between them are lost to the log.",
+            hint="If an older copy of the log was restored, restore the newest. Otherwise drop the slot and the log"
+            " (`wal2lake drop`) and run again: the tables are copied anew.",
+        )
+
+
+def _new_identity(config: Config, stop: Event) -> LogIdentity:
+    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+        published_tables(connection, config.source.publication)
+        system = identify(connection)
+        state = slot_state(connection, config.source.slot)
+        if state is None:
+            return _identity(config, system, _make_slot(config, stop))
+        state = _free_slot(connection, config.source.slot)
+    identity = _identity(config, system, state.confirmed_flush_lsn or LSN(0))
+    _check_slot(state, identity)
+    logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
+    return identity
+
+
+def _make_slot(config: Config, stop: Event) -> LSN:
+    def while_waiting() -> None:
+        if stop.is_set():
+            raise InterruptedByUser("Stopped while the replication slot was being made.")
+        logger.info(_SLOT_WAIT_NOTICE, config.source.slot)
+
+    with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
+        return create_slot(pgconn, config.source.slot, while_waiting=while_waiting).consistent_point
+
+
+def _identity(config: Config, system: SystemIdentity, start_lsn: LSN) -> LogIdentity:
+    return LogIdentity(
+        system_id=str(system.system_id),
+        timeline=system.timeline,
+        database=system.dbname or "",
+        slot=config.source.slot,
+        publication=config.source.publication,
+        start_lsn=start_lsn,
+        options=PLUGIN_OPTIONS,
+    )
+
+
+def _free_slot(connection: Connection, name: str) -> SlotState:
+    """require_slot, with patience for the walsender of a connection that has just broken."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return require_slot(connection, name)
+        except SlotInUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _check_slot(state: SlotState, identity: LogIdentity) -> None:
+    if state.database != identity.database or state.plugin != "pgoutput":
+        raise LogMismatchError(
+            f"The slot {state.slot_name} is of database {state.database} and plugin {state.plugin}; capture needs"
+            f" database {identity.database} and plugin pgoutput.",
+            hint="Choose another name for source.slot, or drop that slot.",
+        )
+
+
+def _slot_gone(slot: str, log: ChangeLog) -> SlotMissingError:
+    return SlotMissingError(
+        f"The replication slot {slot} does not exist any more, but the change log {log.storage.root} continues it.",
+        hint="What happened since it was dropped is unknown. Remove the log (`wal2lake drop`) and run again: the"
+        " tables are copied anew.",
+    )

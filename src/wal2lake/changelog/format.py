@@ -1,0 +1,272 @@
+"""What a change log file looks like. Everything written here is read back here; nobody else knows the keys.
+
+::
+
+    log.json                   LogIdentity: which server, slot and publication; written once
+    segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
+    position.json              how far an idle stream is durable though it brought nothing to write
+    consumers/<name>.json      how far a reader is done, for retention
+    barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
+    status/, snapshots/        other parts' files; advisory, and chunks of table copies
+
+A segment is one Arrow IPC file: the columns of SEGMENT_SCHEMA, and in the schema's metadata SegmentInfo as JSON
+and the transactions as an Arrow IPC stream, so a reader that only plans never touches a row.
+LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import pyarrow as pa
+
+from wal2lake.errors import LogCorruptError, Wal2LakeError
+from wal2lake.lsn import LSN
+
+FORMAT = 1
+IDENTITY, POSITION = "log.json", "position.json"
+SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
+_SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
+
+
+def _required(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
+SEGMENT_SCHEMA = _required(
+    lsn=pa.uint64(),  # XLogData's start
+    tag=pa.uint8(),  # the message's type byte
+    relation_id=pa.uint32(),  # of Insert, Update, Delete and Relation; else 0
+    xid=pa.uint32(),  # of the transaction around it; 0 outside one
+    payload=pa.binary(),  # the message, its type byte first
+)
+TRANSACTIONS_SCHEMA = _required(
+    xid=pa.uint32(),
+    final_lsn=pa.uint64(),  # where the commit record starts
+    end_lsn=pa.uint64(),  # where it ends: the position that means "all of this transaction"
+    commit_ts=pa.int64(),  # µs since 2000-01-01 UTC
+    first_seq=pa.uint64(),  # segment and row of its Begin
+    first_row=pa.uint32(),
+    last_row=pa.uint32(),  # row of its Commit, in the segment that lists it
+    rows=pa.uint64(),  # messages and payload bytes of the whole transaction
+    bytes=pa.uint64(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Whose changes these are. A log never mixes two of them."""
+
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+    publication: str
+    start_lsn: LSN
+    options: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_json(self) -> bytes:
+        return _json(asdict(self) | {"start_lsn": str(self.start_lsn)})
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> LogIdentity:
+        values = read_json(data, name)
+        try:
+            identity = cls(**values | {"start_lsn": LSN.parse(values["start_lsn"])})
+        except (KeyError, TypeError, AttributeError, Wal2LakeError) as error:
+            raise corrupt(name, f"it is not a log identity ({error})") from error
+        if identity.format != FORMAT:
+            raise corrupt(name, f"format {identity.format} is not known here; this version reads {FORMAT}")
+        return identity
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Adjoining rows of whole committed transactions, from (first_seq, first_row) up to this segment's ``stop``."""
+
+    first_seq: int
+    first_row: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A Relation ('R') or Type ('Y') message at ``row`` that differs from what was in force for its OID."""
+
+    row: int
+    kind: str
+    oid: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What a segment says about itself. LSNs and sizes (bytes) are plain integers; 0 stands for "none".
+
+    ``relations`` and ``types`` (by OID) are the Relation and Type messages in force before row 0, ``announced`` what
+    changes them; ``counts`` has the rows of each kind by relation, transactions that never ended included;
+    ``crc32`` is of all payloads. ``previous_end_lsn`` and ``end_lsn``: the
+    last commit's end in the whole log, before and after this segment. ``durable_lsn``: nothing below it is missing.
+    """
+
+    seq: int
+    first_lsn: int
+    last_lsn: int
+    rows: int
+    payload_bytes: int
+    crc32: int
+    relations: Mapping[int, bytes]
+    types: Mapping[int, bytes]
+    announced: tuple[Announcement, ...]
+    counts: Mapping[int, Mapping[str, int]]
+    commits: int
+    commit_rows: int
+    commit_bytes: int
+    first_commit_end_lsn: int
+    last_commit_end_lsn: int
+    previous_end_lsn: int
+    end_lsn: int
+    durable_lsn: int
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.seq)
+
+    def to_json(self, identity: LogIdentity) -> bytes:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["relations"] = {oid: b64encode(p).decode() for oid, p in self.relations.items()}
+        values["types"] = {oid: b64encode(p).decode() for oid, p in self.types.items()}
+        values["announced"] = [(n.row, n.kind, n.oid, b64encode(n.payload).decode()) for n in self.announced]
+        values["runs"] = [(r.first_seq, r.first_row, r.stop) for r in self.runs]
+        return _json({"format": FORMAT, "identity": json.loads(identity.to_json())} | values)
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> SegmentInfo:
+        values = read_json(data, name)
+        try:
+            known = {f.name: values[f.name] for f in fields(cls)}
+            known["relations"] = {int(oid): b64decode(p) for oid, p in known["relations"].items()}
+            known["types"] = {int(oid): b64decode(p) for oid, p in known["types"].items()}
+            known["announced"] = tuple(
+                Announcement(row, kind, oid, b64decode(p)) for row, kind, oid, p in known["announced"]
+            )
+            known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
+            known["runs"] = tuple(Run(*run) for run in known["runs"])
+            return cls(**known)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise corrupt(name, f"its metadata lacks or garbles {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment in memory: ``batch`` as SEGMENT_SCHEMA, ``transactions`` as TRANSACTIONS_SCHEMA."""
+
+    info: SegmentInfo
+    batch: pa.RecordBatch
+    transactions: pa.RecordBatch
+
+
+def segment_name(seq: int) -> str:
+    return f"{SEGMENTS}/{seq:016d}.arrow"
+
+
+def segment_seq(name: str) -> int:
+    """The number in a file name of the segments folder; raises LogCorruptError for a stranger."""
+    stem, _, suffix = name.rpartition("/")[2].partition(".")
+    if suffix != "arrow" or not stem.isdecimal():
+        raise corrupt(f"{SEGMENTS}/{name}", "it is not named like a segment")
+    return int(stem)
+
+
+def write_segment(segment: Segment, identity: LogIdentity, compression: str | None) -> pa.Buffer:
+    """The file's bytes; ``compression`` is None, "lz4" or "zstd"."""
+    index = pa.BufferOutputStream()
+    with pa.ipc.new_stream(index, TRANSACTIONS_SCHEMA) as writer:
+        writer.write_batch(segment.transactions)
+    metadata = {
+        _SEGMENT_KEY: segment.info.to_json(identity),
+        _TRANSACTIONS_KEY: index.getvalue().to_pybytes(),
+    }
+    file = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(file, SEGMENT_SCHEMA.with_metadata(metadata), options=options) as writer:
+        writer.write_batch(segment.batch)
+    return file.getvalue()
+
+
+def read_info(file: pa.Buffer, name: str) -> SegmentInfo:
+    return SegmentInfo.from_json(_metadata(file, name)[_SEGMENT_KEY], name)
+
+
+def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
+    metadata = _metadata(file, name)
+    try:
+        table = pa.ipc.open_stream(metadata[_TRANSACTIONS_KEY]).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(name, f"its transaction index does not parse ({error})") from error
+    return one_batch(table, TRANSACTIONS_SCHEMA)
+
+
+def read_batch(file: pa.Buffer, name: str) -> pa.RecordBatch:
+    """All rows; zero copy where the file is mapped and not compressed."""
+    try:
+        table = pa.ipc.open_file(file).read_all().replace_schema_metadata(None)
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(name, f"its rows do not parse ({error})") from error
+    return one_batch(table, SEGMENT_SCHEMA)
+
+
+def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def read_json(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise corrupt(name, f"it is not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise corrupt(name, "it is not a JSON object")
+    return values
+
+
+def write_lsn_file(lsn: int) -> bytes:
+    """position.json, consumers/… and barriers/… hold one LSN each."""
+    return _json({"lsn": str(LSN(lsn))})
+
+
+def read_lsn_file(data: bytes, name: str) -> LSN:
+    try:
+        return LSN.parse(read_json(data, name)["lsn"])
+    except (KeyError, AttributeError, Wal2LakeError) as error:
+        raise corrupt(name, "it holds no LSN") from error
+
+
+def corrupt(name: str, why: str) -> LogCorruptError:
+    return LogCorruptError(
+        f"The change log file {name} cannot be read: {why}.",
+        hint="Restore it from a copy of the log's folder. Without one, remove the slot and the log"
+        " (`wal2lake drop`) and run again: the tables are copied anew.",
+    )
+
+
+def _metadata(file: pa.Buffer, name: str) -> dict[bytes, bytes]:
+    try:
+        schema = pa.ipc.open_file(file).schema
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(name, f"it is not an Arrow IPC file ({error})") from error
+    metadata: dict[bytes, bytes] = schema.metadata or {}
+    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
+        raise corrupt(name, "it is an Arrow file, but not a segment")
+    return metadata
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()

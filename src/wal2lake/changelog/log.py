@@ -1,0 +1,329 @@
+"""The log as readers see it: committed transactions in commit order, addressed by the range (start, end] of end LSNs.
+
+Readers share the folder with one writer and with each other and take no lock: files are immutable, appear whole, and
+go only from the old end. Planning reads each file's metadata once; ``refresh`` asks for the next number only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from wal2lake.changelog import format as layout
+from wal2lake.changelog import plan as planning
+from wal2lake.changelog.builder import count_rows
+from wal2lake.changelog.format import LogIdentity, SegmentInfo
+from wal2lake.changelog.plan import Extent, Limits
+from wal2lake.changelog.storage import LocalStorage
+from wal2lake.errors import ConfigError, LogMismatchError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.codec import read_message
+from wal2lake.pgoutput.messages import Relation, Type
+
+T = TypeVar("T")
+_FOLDERS = (layout.SEGMENTS, layout.CONSUMERS, layout.BARRIERS, layout.STATUS, layout.SNAPSHOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRun:
+    """Rows [row_start, row_stop) of an extent in which ``relation`` is in force; ``types`` by OID, as announced."""
+
+    row_start: int
+    row_stop: int
+    relation: Relation
+    types: dict[int, Type]
+
+
+class ChangeLog:
+    """A log's read side. Opening costs one small file; segments are listed when first asked for."""
+
+    def __init__(self, storage: LocalStorage, identity: LogIdentity) -> None:
+        self.storage = storage
+        self.identity = identity
+        self._segments: list[SegmentInfo] | None = None
+        self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
+        self._batches: _Recent[pa.RecordBatch] = _Recent(2, lambda seq: layout.read_batch(*self._file(seq)))
+        self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
+
+    @classmethod
+    def create(cls, path: str | Path, identity: LogIdentity) -> ChangeLog:
+        """Open the log at ``path``, made now if there is none. Raises LogMismatchError when it is another's."""
+        storage = LocalStorage(path)
+        storage.make_folders(*_FOLDERS)
+        if not storage.probe(layout.IDENTITY):
+            storage.put(layout.IDENTITY, identity.to_json())
+        log = cls.open(path)
+        log.check_identity(identity)
+        return log
+
+    @classmethod
+    def open(cls, path: str | Path) -> ChangeLog:
+        """Open an existing log; raises ConfigError when there is none, LogCorruptError when it cannot be read."""
+        storage = LocalStorage(path)
+        try:
+            data = storage.get(layout.IDENTITY)
+        except FileNotFoundError:
+            hint = "`wal2lake capture` (or `wal2lake run`) makes it; check log.path."
+            raise ConfigError(f"There is no change log at {path}.", hint=hint) from None
+        return cls(storage, LogIdentity.from_json(data, layout.IDENTITY))
+
+    @staticmethod
+    def exists(path: str | Path) -> bool:
+        return LocalStorage(path).probe(layout.IDENTITY)
+
+    def check_identity(self, other: LogIdentity) -> None:
+        """Raise LogMismatchError unless ``other`` speaks of the same changes (positions and options may differ)."""
+        for name in ("system_id", "timeline", "database", "slot", "publication"):
+            mine, theirs = getattr(self.identity, name), getattr(other, name)
+            if mine != theirs:
+                raise LogMismatchError(
+                    f"The change log {self.storage.root} belongs to {name} {mine}, but the source has {theirs}.",
+                    hint="Point log.path at a new folder for this source, or the source settings at the server,"
+                    " database, slot and publication that the log is of.",
+                )
+
+    # -- positions
+
+    @property
+    def start_lsn(self) -> LSN:
+        """Where the slot began: the log has the transactions that ended above it."""
+        return self.identity.start_lsn
+
+    @property
+    def last_end_lsn(self) -> LSN:
+        """The end LSN of the last committed transaction; ``start_lsn`` before the first."""
+        return LSN(self.segments[-1].end_lsn) if self.segments else self.start_lsn
+
+    def durable_lsn(self) -> LSN:
+        """Nothing below this is missing from the log."""
+        last = LSN(self.segments[-1].durable_lsn) if self.segments else self.start_lsn
+        return max(last, self._lsn_file(layout.POSITION) or LSN(0))
+
+    # -- segments
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        """All that was there at the last ``refresh`` (or when first asked), oldest first, without a gap."""
+        if self._segments is None:
+            self._segments = self._list()
+        return self._segments
+
+    def refresh(self) -> None:
+        """See what was appended since; two look-ups of a file name when nothing was."""
+        seen = self.segments
+        if not seen or not self.storage.probe(seen[-1].name):
+            self._segments = self._list()
+            return
+        while self.storage.probe(layout.segment_name(seen[-1].seq + 1)):
+            seen.append(self._infos.get(seen[-1].seq + 1))
+
+    def _list(self) -> list[SegmentInfo]:
+        names = self.storage.names(layout.SEGMENTS)
+        found = sorted(map(layout.segment_seq, names))
+        for before, after in pairwise(found):
+            if after != before + 1:
+                raise layout.corrupt(layout.segment_name(before + 1), "it is missing")
+        return [layout.read_info(*self._file(seq)) for seq in found if self._is_there(seq)]
+
+    def _is_there(self, seq: int) -> bool:
+        """Retention may remove an old segment while the folder is being listed."""
+        return self.storage.probe(layout.segment_name(seq))
+
+    def _file(self, seq: int) -> tuple[pa.Buffer, str]:
+        name = layout.segment_name(seq)
+        try:
+            return self.storage.map(name), name
+        except FileNotFoundError:
+            raise self._trimmed() from None
+        except (OSError, pa.ArrowException) as error:
+            raise layout.corrupt(name, str(error)) from error
+
+    def _info(self, seq: int) -> SegmentInfo:
+        """From memory when the segments are listed; a task that reads one extent opens just its file."""
+        first = self._segments[0].seq if self._segments else seq + 1
+        if self._segments and first <= seq <= self._segments[-1].seq:
+            return self._segments[seq - first]
+        return self._infos.get(seq)
+
+    def _trimmed(self) -> LogMismatchError:
+        return LogMismatchError(
+            f"The change log {self.storage.root} no longer holds all that was asked for: retention removed it.",
+            hint="Raise log.retention_seconds, or read with the consumer's name so that retention waits for it;"
+            " this reader must start anew from a snapshot.",
+        )
+
+    # -- planning
+
+    def plan(self, start: int, end: int) -> list[Extent]:
+        """The rows of all transactions with start < end LSN ≤ end, in order.
+
+        Raises LogMismatchError when retention removed some of them.
+        """
+        self._check_held(start)
+        extents = planning.plan(self.segments, self._indexes.get, start, end)
+        if extents and extents[0].seq < self.segments[0].seq:
+            raise self._trimmed()
+        return extents
+
+    def transactions(self, start: int, end: int) -> pa.Table:
+        """The index of the transactions in (start, end]: TRANSACTIONS_SCHEMA and ``last_seq``, in commit order."""
+        self._check_held(start)
+        schema = layout.TRANSACTIONS_SCHEMA.append(pa.field("last_seq", pa.uint64(), nullable=False))
+        return pa.Table.from_batches(planning.transactions(self.segments, self._indexes.get, start, end), schema)
+
+    def end_lsn_within(
+        self,
+        start: int,
+        max_bytes: int | None = None,
+        max_rows: int | None = None,
+        before_commit_lsn: int | None = None,
+    ) -> int:
+        """The farthest end LSN such that (start, it] stays within the limits; one transaction at least.
+
+        ``max_bytes`` and ``max_rows`` count messages of whole transactions; ``before_commit_lsn`` admits only
+        transactions whose commit record lies before it. Returns ``start`` when there is none.
+        """
+        self._check_held(start)
+        limits = Limits(max_bytes, max_rows, before_commit_lsn)
+        if limits == Limits():
+            return max(start, self.last_end_lsn)
+        return planning.end_lsn_within(self.segments, self._indexes.get, start, limits)
+
+    def _check_held(self, start: int) -> None:
+        first = self.segments[0] if self.segments else None
+        if first and first.seq > 0 and start < first.previous_end_lsn:
+            raise self._trimmed()
+
+    # -- rows
+
+    def read(self, extent: Extent) -> pa.RecordBatch:
+        """The extent's rows as SEGMENT_SCHEMA; a view into the mapped file where that is not compressed."""
+        return self._batches.get(extent.seq).slice(extent.row_start, extent.row_stop - extent.row_start)
+
+    def counts(self, extent: Extent) -> dict[int, dict[str, int]]:
+        """Rows per relation and kind ('I', 'U', 'D', 'T'); from metadata alone for a whole segment."""
+        info = self._info(extent.seq)
+        if (extent.row_start, extent.row_stop) == (0, info.rows):
+            return {oid: dict(kinds) for oid, kinds in info.counts.items()}
+        return count_rows(self.read(extent))
+
+    def relation_runs(self, extent: Extent, relation_id: int) -> list[RelationRun]:
+        """Split the extent where the relation's announced schema changes; from metadata alone.
+
+        Rows before its first announcement, where it can have no change, are in no run.
+        """
+        info = self._info(extent.seq)
+        relation, types, since = info.relations.get(relation_id), info.types, extent.row_start
+        announced = dict(types)
+        runs: list[RelationRun] = []
+        for news in info.announced:
+            if news.row >= extent.row_stop:
+                break
+            if news.kind == "Y":
+                announced[news.oid] = news.payload
+            elif news.oid == relation_id:
+                _close_run(runs, since, news.row, relation, types)
+                relation, types, since = news.payload, dict(announced), max(news.row, extent.row_start)
+        _close_run(runs, since, extent.row_stop, relation, types)
+        return runs
+
+    # -- retention and barriers
+
+    def release(self, consumer: str, lsn: int) -> None:
+        """``consumer`` will never ask for transactions that end at or below ``lsn`` again. Durable; never goes back."""
+        name = _small_file(layout.CONSUMERS, consumer)
+        if lsn > (self._lsn_file(name) or -1):
+            self.storage.put(name, layout.write_lsn_file(lsn))
+
+    def released(self) -> dict[str, LSN]:
+        return self._lsn_files(layout.CONSUMERS)
+
+    def trim(self, retention_s: float) -> int:
+        """Remove segments that all consumers released and that are older than ``retention_s``; return how many.
+
+        Without a consumer nothing goes. The last segment stays: it says where the log ends.
+        """
+        released = self.released()
+        keep_from = self._needed_from(min(released.values())) if released else 0
+        old = [s for s in self.segments[:-1] if s.seq < keep_from]
+        removed = 0
+        for segment in old:
+            if self._is_there(segment.seq):
+                if time.time() - self.storage.modified(segment.name) < retention_s:
+                    break
+                self.storage.remove(segment.name)
+            removed += 1
+        del self.segments[:removed]
+        return removed
+
+    def _needed_from(self, released: int) -> int:
+        """The first segment that a transaction ending above ``released`` may have rows in."""
+        later = planning.plan(self.segments, self._indexes.get, released, self.last_end_lsn)
+        if later:
+            return later[0].seq
+        return max((s.seq for s in self.segments if s.commits), default=0)
+
+    def request_barrier(self, name: str, before_commit_lsn: int) -> None:
+        """Ask readers to end a batch at the last transaction whose commit record lies before the given LSN."""
+        self.storage.put(_small_file(layout.BARRIERS, name), layout.write_lsn_file(before_commit_lsn))
+
+    def remove_barrier(self, name: str) -> None:
+        self.storage.remove(_small_file(layout.BARRIERS, name))
+
+    def barriers(self) -> dict[str, LSN]:
+        return self._lsn_files(layout.BARRIERS)
+
+    def _lsn_files(self, folder: str) -> dict[str, LSN]:
+        files = {n.removesuffix(".json"): self._lsn_file(f"{folder}/{n}") for n in self.storage.names(folder)}
+        return {name: lsn for name, lsn in files.items() if lsn is not None}
+
+    def _lsn_file(self, name: str) -> LSN | None:
+        try:
+            return layout.read_lsn_file(self.storage.get(name), name)
+        except FileNotFoundError:
+            return None
+
+
+def _small_file(folder: str, name: str) -> str:
+    if not name or name.startswith(".") or "/" in name:
+        raise ConfigError(f"{name!r} cannot name a file of the change log.", hint="Use letters, digits and '_'.")
+    return f"{folder}/{name}.json"
+
+
+def _close_run(
+    runs: list[RelationRun], start: int, stop: int, relation: bytes | None, types: Mapping[int, bytes]
+) -> None:
+    if relation is None or start >= stop:
+        return
+    message = read_message(relation)
+    assert isinstance(message, Relation)
+    runs.append(RelationRun(start, stop, message, {oid: _type(p) for oid, p in types.items()}))
+
+
+def _type(payload: bytes) -> Type:
+    message = read_message(payload)
+    assert isinstance(message, Type)
+    return message
+
+
+class _Recent(Generic[T]):
+    """The ``size`` things last asked for, by segment number."""
+
+    def __init__(self, size: int, load: Callable[[int], T]) -> None:
+        self._size, self._load = size, load
+        self._kept: OrderedDict[int, T] = OrderedDict()
+
+    def get(self, seq: int) -> T:
+        if seq not in self._kept:
+            self._kept[seq] = self._load(seq)
+            if len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(seq)
+        return self._kept[seq]

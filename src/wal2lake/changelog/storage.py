@@ -1,0 +1,134 @@
+"""A change log file is whole or absent: written aside, flushed, renamed, and its folder flushed after it.
+
+The only module that touches the file system for the log. Names are relative and use ``/``, so an object store
+can stand behind the same methods: ``put`` is one PUT, ``probe`` a HEAD, ``names`` a LIST.
+
+Assumed of the file system: rename within a folder is atomic, fsync of a file and of its folder makes both last.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from wal2lake.errors import LogFullError, SlotInUseError
+
+_TEMPORARY = ".tmp"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class LocalStorage:
+    """A folder. Every method takes names relative to it; OSError passes through unless a method says otherwise."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def path(self, name: str) -> str:
+        return str(self.root / name)
+
+    def probe(self, name: str) -> bool:
+        return os.path.exists(self.path(name))
+
+    def names(self, folder: str) -> list[str]:
+        """The finished files directly in ``folder``, sorted; empty when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(e.name for e in entries if not e.name.endswith(_TEMPORARY) and e.is_file())
+        except FileNotFoundError:
+            return []
+
+    def get(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def map(self, name: str) -> pa.Buffer:
+        """The file's bytes, mapped: uncompressed Arrow data in it is never copied."""
+        with pa.memory_map(self.path(name)) as source:
+            return source.read_buffer()
+
+    def put(self, name: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+        """Make ``name`` hold ``data``, atomically; when this returns a durable file survives a power cut.
+
+        Raises LogFullError when there is no room; then the old content stands, if there was any.
+        """
+        target = self.root / name
+        aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{_TEMPORARY}")
+        try:
+            self._write(aside, data, durable)
+            os.replace(aside, target)
+            if durable:
+                _sync_folder(target.parent)
+        except OSError as error:
+            with suppress(FileNotFoundError):
+                aside.unlink()
+            if error.errno in _FULL:
+                raise _full(self.root, error) from error
+            raise
+
+    def _write(self, aside: Path, data: bytes | pa.Buffer, durable: bool) -> None:
+        with open(aside, "wb", buffering=0) as file:
+            view = memoryview(data).cast("B")
+            while view:
+                view = view[file.write(view) :]
+            if durable:
+                os.fsync(file.fileno())
+
+    def remove(self, name: str) -> None:
+        """Forget ``name``; it may be gone already."""
+        with suppress(FileNotFoundError):
+            (self.root / name).unlink()
+
+    def modified(self, name: str) -> float:
+        """When the file was published, in seconds since 1970."""
+        return (self.root / name).stat().st_mtime
+
+    def make_folders(self, *folders: str) -> None:
+        """Create the root and ``folders`` in it, durably."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in folders:
+            (self.root / folder).mkdir(exist_ok=True)
+        _sync_folder(self.root)
+        _sync_folder(self.root.parent)
+
+    def sweep(self, folder: str) -> None:
+        """Remove what writers that died left half written in ``folder``; only its single writer may call this."""
+        for leftover in (self.root / folder).glob(f".*{_TEMPORARY}"):
+            leftover.unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one writer; the lock ends with the process. Raises SlotInUseError when another holds it."""
+        with open(self.root / ".lock", "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise SlotInUseError(
+                    f"Another capture process ({file.read(20).strip()}) writes the change log {self.root}.",
+                    hint="Stop it first, or give this one a slot and a log of its own (source.slot, log.path).",
+                ) from None
+            file.truncate(0)
+            file.write(f"pid {os.getpid()}")
+            file.flush()
+            yield
+
+
+def _full(root: Path, error: OSError) -> LogFullError:
+    return LogFullError(
+        f"The change log {root} cannot grow: {os.strerror(error.errno or 0)}.",
+        hint="Make room there and start again: nothing is lost, the slot keeps what is not durable.",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,81 @@
+"""One writer per log; what ``append`` returns is durable, and only that may be acknowledged to the server.
+
+A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
+of a transaction whose Commit was not stored (never indexed; the server sends it again). Appending is the only change,
+so there is nothing else to recover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from wal2lake.changelog import format as layout
+from wal2lake.changelog.builder import Tail, build_segment
+from wal2lake.changelog.format import LogIdentity, SegmentInfo
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.lsn import LSN
+
+Compression = Literal["lz4", "zstd", "none"]
+
+
+class LogWriter:
+    """Appends segments. Use it as a context manager: it holds the log's lock.
+
+    Raises LogMismatchError when the log is another source's, SlotInUseError when it has a writer already,
+    LogCorruptError when its end cannot be read.
+    """
+
+    def __init__(self, path: str | Path, identity: LogIdentity, *, compression: Compression = "lz4") -> None:
+        self.log = ChangeLog.create(path, identity)
+        self._storage = self.log.storage
+        self._compression = None if compression == "none" else compression
+        self._held = ExitStack()
+        self._held.enter_context(self._storage.lock())
+        self._storage.sweep(layout.SEGMENTS)
+        self.log.refresh()
+        last = self.log.segments[-1] if self.log.segments else None
+        self._seq = last.seq + 1 if last else 0
+        self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
+
+    @property
+    def durable_lsn(self) -> LSN:
+        """Nothing below this is missing: where to start the stream, and the most that may be acknowledged."""
+        return LSN(self._tail.durable_lsn)
+
+    def new_session(self) -> None:
+        """The stream was started (again): forget the transaction that the last session left open."""
+        self._tail = self._tail.new_session()
+
+    def append(self, copy_data: Sequence[bytes]) -> SegmentInfo:
+        """Store XLogData CopyData payloads ('w', 24 bytes header, message) as the next segment, durably.
+
+        Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
+        """
+        segment, tail = build_segment(copy_data, self._seq, self._tail)
+        data = layout.write_segment(segment, self.log.identity, self._compression)
+        self._storage.put(segment.info.name, data)
+        self._seq, self._tail = self._seq + 1, tail
+        return segment.info
+
+    def set_position(self, lsn: int) -> None:
+        """Record durably that the server has sent all below ``lsn`` and everything that came is appended."""
+        if lsn <= self._tail.durable_lsn:
+            return
+        self._storage.put(layout.POSITION, layout.write_lsn_file(lsn))
+        self._tail = replace(self._tail, durable_lsn=lsn)
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

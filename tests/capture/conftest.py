@@ -1,0 +1,146 @@
+"""A published table of one's own on the shared server, a slot, a twin of the slot to compare with, and a log."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from wal2lake.capture import Capture
+from wal2lake.changelog import ChangeLog
+from wal2lake.config import Config, LogConfig, SourceConfig
+from wal2lake.lsn import LSN
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+_PROGRAM = """
+import sys
+from wal2lake.capture import run_capture
+from wal2lake.config import Config
+dsn, name, path = sys.argv[1:]
+source = {"dsn": dsn, "slot": name, "publication": name}
+run_capture(Config.from_dict({"source": source, "log": {"path": path, "segment_seconds": 0.05}}))
+"""
+
+
+@dataclass
+class World:
+    """``name`` is table, publication and slot at once; ``errors`` is what captures in threads ended with."""
+
+    server: EmbeddedPostgres
+    path: Path
+    name: str = field(default_factory=lambda: f"c{uuid4().hex[:10]}")
+    errors: list[Exception] = field(default_factory=list)
+
+    @property
+    def config(self) -> Config:
+        source = SourceConfig(self.server.dsn, self.name, self.name)
+        return Config(source, LogConfig(str(self.path), segment_seconds=0.05))
+
+    @property
+    def log(self) -> ChangeLog:
+        return ChangeLog.open(self.path)
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.server.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def setup(self) -> None:
+        self.sql(f"CREATE TABLE {self.name} (id bigint PRIMARY KEY, v text)")
+        self.sql(f"CREATE PUBLICATION {self.name} FOR TABLE {self.name}")
+
+    def make_slots(self) -> None:
+        """The slot, and beside it a twin at the same point that nothing ever moves."""
+        self.sql(f"SELECT pg_create_logical_replication_slot('{self.name}', 'pgoutput')")
+        self.sql(f"SELECT pg_copy_logical_replication_slot('{self.name}', '{self.name}_twin')")
+
+    def teardown(self) -> None:
+        like = f"slot_name LIKE '{self.name}%'"
+        eventually(lambda: not self.sql(f"SELECT 1 FROM pg_replication_slots WHERE active AND {like}"))
+        self.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE {like}")
+        self.sql(f"DROP PUBLICATION IF EXISTS {self.name}")
+        self.sql(f"DROP TABLE {self.name}")
+
+    def insert(self, first: int, last: int) -> None:
+        self.sql(f"INSERT INTO {self.name} SELECT g, 'v' || g FROM generate_series({first}, {last}) g")
+
+    def confirmed(self) -> LSN:
+        query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{self.name}'"
+        return LSN.parse(self.sql(query)[0][0])
+
+    def wal_end(self) -> LSN:
+        return LSN.parse(self.sql("SELECT pg_current_wal_insert_lsn()::text")[0][0])
+
+    def durable(self) -> LSN:
+        return self.log.durable_lsn() if ChangeLog.exists(self.path) else LSN(0)
+
+    def await_durable(self, lsn: LSN) -> None:
+        eventually(lambda: self.durable() >= lsn, self.errors)
+
+    @contextmanager
+    def capturing(self, capture: Capture | None = None) -> Iterator[threading.Event]:
+        """A capture in a thread; what it raised is in ``errors`` afterwards."""
+        stop = threading.Event()
+
+        def run() -> None:
+            try:
+                (capture or Capture(self.config)).run(stop)
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                self.errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield stop
+        finally:
+            stop.set()
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """A capture in a process of its own."""
+        command = [sys.executable, "-c", _PROGRAM, self.server.dsn, self.name, str(self.path)]
+        return subprocess.Popen(command, env=os.environ | {"PYTHONWARNINGS": "error"})
+
+    def captured(self) -> list[bytes]:
+        """The messages of all committed transactions in the log, but for what a session announces by itself."""
+        log = self.log
+        rows = (p for e in log.plan(0, log.last_end_lsn) for p in log.read(e).column("payload").to_pylist())
+        return [payload for payload in rows if payload[:1] not in (b"R", b"Y")]
+
+    def expected(self) -> list[bytes]:
+        """The same as PostgreSQL itself reads it from the twin."""
+        rows = self.sql(
+            f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.name}_twin', NULL, NULL,"
+            f" 'proto_version', '1', 'publication_names', '{self.name}')"
+        )
+        return [bytes(data) for (data,) in rows if bytes(data[:1]) not in (b"R", b"Y")]
+
+
+def eventually(condition: Callable[[], object], errors: list[Exception] | None = None, timeout_s: float = 60) -> None:
+    """Wait until ``condition`` is true; raise the first of ``errors`` when one turns up meanwhile."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if errors:
+            raise errors[0]
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def world(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[World]:
+    world = World(server, tmp_path / "log")
+    world.setup()
+    yield world
+    world.teardown()

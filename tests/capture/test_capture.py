@@ -1,0 +1,261 @@
+"""The log holds what PostgreSQL sent, whatever happens to capture, server or disk; and refuses what cannot be right."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.capture.conftest import World, eventually
+from wal2lake.capture import Capture
+from wal2lake.changelog import LogWriter
+from wal2lake.errors import (
+    LogFullError,
+    LogMismatchError,
+    PublicationError,
+    SlotInUseError,
+    SlotLostError,
+    SlotMissingError,
+)
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+pytestmark = pytest.mark.server
+
+
+def test_log_equals_an_independent_reading(world: World) -> None:
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 5000)
+        world.sql(f"UPDATE {world.name} SET v = NULL WHERE id < 10; DELETE FROM {world.name} WHERE id > 4000")
+        world.sql(f"BEGIN; INSERT INTO {world.name} VALUES (-1, 'never'); ROLLBACK")
+        world.sql(f"TRUNCATE {world.name}")
+        world.await_durable(world.wal_end())
+    assert world.errors == []
+    assert world.captured() == world.expected()
+    assert world.confirmed() == world.log.durable_lsn()
+    status = json.loads((world.path / "status/capture.json").read_text())
+    assert (status["state"], status["pid"]) == ("stopped", os.getpid())
+    assert status["durable_lsn"] == status["confirmed_lsn"] == str(world.log.durable_lsn())
+
+
+class Load(threading.Thread):
+    """Transactions of all sizes until it is stopped, a fifth of them rolled back."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world, self.stopped = world, threading.Event()
+
+    def run(self) -> None:
+        rng, at = random.Random(7), 0
+        with psycopg.connect(self.world.server.dsn) as connection:
+            while not self.stopped.is_set():
+                size = rng.choice([1, 1, 1, 20, 500])
+                connection.execute(
+                    f"INSERT INTO {self.world.name} SELECT g, md5(g::text)"
+                    f" FROM generate_series({at}, {at + size - 1}) g".encode()
+                )
+                connection.execute(f"UPDATE {self.world.name} SET v = 'u' WHERE id = {at}".encode())
+                end = connection.rollback if rng.random() < 0.2 else connection.commit
+                end()
+                at += size
+                time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_nothing_is_lost_or_doubled(world: World) -> None:
+    world.make_slots()
+    start, load, rng = world.confirmed(), Load(world), random.Random(20)
+    load.start()
+    try:
+        for turn in range(12):
+            before = world.durable()
+            capture = world.spawn()
+            if turn % 3:  # else it may still be starting
+                eventually(lambda known=before: world.durable() > known)  # type: ignore[misc]
+            time.sleep(rng.uniform(0.0, 0.4))
+            capture.send_signal(signal.SIGKILL)
+            assert capture.wait() == -signal.SIGKILL  # it was alive
+            assert world.confirmed() <= max(world.durable(), start)
+    finally:
+        load.stopped.set()
+        load.join()
+    end = world.wal_end()
+    with world.capturing():
+        world.await_durable(end)
+        assert world.confirmed() <= world.log.durable_lsn()
+    assert world.captured() == world.expected()
+    assert len(world.log.segments) > 8
+
+
+def test_signals_end_it_in_good_order(world: World) -> None:
+    world.make_slots()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        capture = world.spawn()
+        world.insert(number * 1000, number * 1000 + 500)
+        world.await_durable(world.wal_end())
+        capture.send_signal(number)
+        assert capture.wait(20) == 0
+        assert world.confirmed() == world.log.durable_lsn()
+    assert world.captured() == world.expected()
+
+
+def test_an_idle_publication_lets_the_slot_advance(world: World) -> None:
+    with world.capturing():
+        world.await_durable(world.log.start_lsn if world.path.exists() else world.wal_end())
+        world.sql(f"CREATE TABLE {world.name}_other AS SELECT g FROM generate_series(1, 1000) g")
+        end = world.wal_end()
+        eventually(lambda: world.confirmed() >= end, world.errors)
+        assert world.log.durable_lsn() >= world.confirmed()
+        assert world.log.segments == []
+        world.sql(f"DROP TABLE {world.name}_other")
+
+
+def test_the_idle_position_is_where_it_goes_on(world: World) -> None:
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 3)
+        world.sql("CHECKPOINT")
+        world.await_durable(world.wal_end())
+    with world.capturing():
+        world.insert(4, 6)
+        world.await_durable(world.wal_end())
+    assert world.captured() == world.expected()
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[EmbeddedPostgres]:
+    """One that may be stopped, crashed and set to be impatient."""
+    with EmbeddedPostgres(settings={"wal_sender_timeout": "1s"}) as running:
+        yield running
+
+
+@pytest.fixture
+def own_world(own_server: EmbeddedPostgres, tmp_path: Path) -> Iterator[World]:
+    world = World(own_server, tmp_path / "log")
+    world.setup()
+    yield world
+    world.teardown()
+
+
+def test_the_server_may_go_and_come_back(own_world: World) -> None:
+    own_world.make_slots()
+    with own_world.capturing():
+        own_world.insert(1, 3000)
+        own_world.server.restart()
+        own_world.insert(3001, 6000)
+        own_world.sql("CHECKPOINT")
+        own_world.server.kill()
+        own_world.server.start()
+        own_world.insert(6001, 9000)
+        own_world.await_durable(own_world.wal_end())
+    assert own_world.errors == []
+    assert own_world.captured() == own_world.expected()
+
+
+def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a buffer far smaller than the data, so that reading stops as well."""
+    own_world.make_slots()
+    append, new_session, sessions = LogWriter.append, LogWriter.new_session, list[LogWriter]()
+
+    def slow(self: LogWriter, batch: list[bytes]) -> object:
+        time.sleep(2.5 if not self.log.segments else 0)
+        self.log.refresh()
+        return append(self, batch)
+
+    def counted(self: LogWriter) -> None:
+        sessions.append(self)
+        new_session(self)
+
+    monkeypatch.setattr(LogWriter, "append", slow)
+    monkeypatch.setattr(LogWriter, "new_session", counted)
+    small = replace(own_world.config.log, segment_bytes=100_000)
+    with own_world.capturing(Capture(replace(own_world.config, log=small))):
+        own_world.insert(1, 200_000)
+        own_world.await_durable(own_world.wal_end())
+    assert len(sessions) == 1
+    assert own_world.captured() == own_world.expected()
+
+
+def test_a_full_disk_loses_nothing(world: World) -> None:
+    world.make_slots()
+    world.insert(1, 100)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with world.capturing():
+        world.await_durable(world.wal_end())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            world.insert(101, 50_000)
+            eventually(lambda: world.errors)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert isinstance(world.errors[0], LogFullError)
+    assert "Make room" in str(world.errors.pop())
+    assert world.confirmed() <= world.log.durable_lsn()
+    assert not list(world.path.glob("segments/.*.tmp"))
+    with world.capturing():
+        world.await_durable(world.wal_end())
+    assert world.captured() == world.expected()
+
+
+def failure(world: World) -> Exception:
+    with world.capturing():
+        eventually(lambda: world.errors)
+    return world.errors.pop()
+
+
+def test_a_slot_ahead_of_the_log_is_refused(world: World) -> None:
+    with world.capturing():
+        world.insert(1, 3)
+        world.await_durable(world.wal_end())
+    world.insert(4, 6)
+    world.sql("SELECT pg_switch_wal()")  # only what is flushed can be forgotten
+    world.sql(f"SELECT pg_replication_slot_advance('{world.name}', pg_current_wal_lsn())")
+    error = failure(world)
+    assert isinstance(error, LogMismatchError)
+    assert "ahead of the change log" in str(error)
+
+
+def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = own_world
+    monkeypatch.setattr("wal2lake.capture.source._PATIENCE_S", 0.5)
+    with world.capturing():
+        world.insert(1, 3)
+        world.await_durable(world.wal_end())
+        other = World(world.server, world.path.with_name("other"), world.name)
+        in_use = failure(other)
+        again = failure(world)
+    assert isinstance(in_use, SlotInUseError)
+    assert "server process" in str(in_use)
+    assert isinstance(again, SlotInUseError)
+    assert f"pid {os.getpid()}" in str(again)
+    world.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'; ")
+    world.sql("SELECT pg_reload_conf()")
+    for _ in range(3):
+        world.insert(10, 10_000)
+        world.sql(f"SELECT pg_switch_wal(); DELETE FROM {world.name} WHERE id > 9; CHECKPOINT")
+    assert isinstance(failure(world), SlotLostError)
+    world.sql(f"SELECT pg_drop_replication_slot('{world.name}')")
+    assert isinstance(failure(world), SlotMissingError)
+    world.sql("ALTER SYSTEM RESET max_slot_wal_keep_size")
+    world.sql("SELECT pg_reload_conf()")
+
+
+def test_a_missing_publication_and_another_server(world: World, own_world: World) -> None:
+    with world.capturing():
+        world.await_durable(world.wal_end())
+    elsewhere = World(own_world.server, world.path, own_world.name)
+    error = failure(elsewhere)
+    assert isinstance(error, LogMismatchError)
+    assert "belongs to system_id" in str(error)
+    world.sql(f"DROP PUBLICATION {world.name}")
+    assert isinstance(failure(world), PublicationError)

@@ -1,0 +1,67 @@
+"""The tool finds what is wrong with a log, says nothing about a sound one, and shows no cell values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from wal2lake.changelog import LogWriter
+from wal2lake.changelog import format as layout
+from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
+from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
+
+Writer = Callable[..., LogWriter]
+
+
+@pytest.fixture
+def writer(open_writer: Writer) -> LogWriter:
+    """Two sessions, a transaction over two segments, one torn, an idle position."""
+    stream = ScriptedStream()
+    writer = open_writer()
+    first = stream.transaction(relation(), insert(1, "secret"), update(1, "secret"))
+    writer.append(first[:2])
+    writer.append(first[2:])
+    writer.set_position(stream.lsn + 8)
+    writer.append(stream.transaction(delete(1))[:1])
+    writer.new_session()
+    writer.append(stream.transaction(relation(), insert(2, "secret")))
+    writer.log.refresh()
+    return writer
+
+
+def test_a_sound_log(writer: LogWriter) -> None:
+    assert list(verify_log(writer.log)) == []
+    assert [s["commits"] for s in list_segments(writer.log)] == [0, 1, 0, 1]
+    lines = list(dump_messages(writer.log, 0, writer.log.last_end_lsn))
+    assert len(lines) == 9
+    assert not any("secret" in line for line in lines)
+    assert lines[1].endswith("Relation 16384 public.t (id, v)")
+
+
+def test_faults_are_found(writer: LogWriter) -> None:
+    log = writer.log
+    name = log.segments[1].name
+    file = log.storage.map(name)
+    info, batch = layout.read_info(file, name), layout.read_batch(file, name)
+    index = layout.read_transactions(file, name)
+    column = pa.array([p.replace(b"secret", b"secreT") for p in batch.column("payload").to_pylist()], pa.binary())
+    damaged = {
+        "crc32": layout.Segment(info, batch.set_column(4, layout.SEGMENT_SCHEMA.field(4), column), index),
+        "columns": layout.Segment(info, batch.set_column(3, layout.SEGMENT_SCHEMA.field(3), _ones(batch)), index),
+        "index": layout.Segment(info, batch, index.slice(0, 0)),
+        "counts": layout.Segment(replace(info, counts={}), batch, index),
+    }
+    for what, segment in damaged.items():
+        log.storage.put(name, layout.write_segment(segment, log.identity, None))
+        log._segments = None
+        assert any(what in fault for fault in verify_log(log)), what
+    (log.storage.root / name).write_bytes(b"nothing")
+    log.segments[1] = info
+    assert any("cannot be read" in fault for fault in verify_log(log))
+
+
+def _ones(batch: pa.RecordBatch) -> pa.Array:
+    return pa.array([1] * batch.num_rows, pa.uint32())

@@ -1,0 +1,80 @@
+"""A segment goes when every consumer released it and it is old enough; what a reader may still need stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from wal2lake.changelog import ChangeLog, LogWriter
+from wal2lake.errors import ConfigError, LogMismatchError
+from wal2lake.testing.stream import ScriptedStream, insert
+
+Writer = Callable[..., LogWriter]
+
+
+def fill(writer: LogWriter, transactions: int) -> list[int]:
+    """One transaction in two segments each; their end LSNs."""
+    stream, ends = ScriptedStream(), []
+    for i in range(transactions):
+        sent = stream.transaction(insert(i, "a"))
+        writer.append(sent[:2])
+        writer.append(sent[2:])
+        ends.append(int(stream.lsn))
+    return ends
+
+
+def test_nothing_goes_before_all_consumers_released(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        ends = fill(writer, 3)
+        log = ChangeLog.open(writer.log.storage.root)
+        assert log.trim(0) == 0
+        log.release("a", ends[1])
+        log.release("b", ends[0])
+        assert log.trim(3600) == 0
+        assert log.trim(0) == 2
+        assert len(log.plan(ends[0], ends[2])) == 4
+        with pytest.raises(LogMismatchError, match="no longer holds"):
+            log.plan(ends[0] - 1, ends[2])
+        log.release("b", 0)  # never goes back
+        assert log.released() == {"a": ends[1], "b": ends[0]}
+
+
+def test_the_end_of_the_log_survives(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        ends = fill(writer, 2)
+        writer.log.refresh()
+        writer.log.release("a", ends[1])
+        assert writer.log.trim(0) == 3
+    with open_writer() as writer:
+        assert (writer.log.last_end_lsn, writer.durable_lsn) == (ends[1], ends[1])
+        assert writer.append(ScriptedStream(ends[1]).transaction(insert(9, "z"))).seq == 4
+        writer.log.refresh()
+        assert len(writer.log.plan(ends[1], 1 << 60)) == 1
+
+
+def test_a_reader_that_slept_through_a_trim_sees_the_log_again(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        reader = ChangeLog.open(writer.log.storage.root)
+        assert reader.segments == []
+        ends = fill(writer, 1)
+        reader.refresh()
+        stream = ScriptedStream(ends[0])
+        for i in range(3):
+            writer.append(stream.transaction(insert(i, "a")))
+        writer.log.refresh()
+        writer.log.release("a", stream.lsn)
+        writer.log.trim(0)
+        reader.refresh()
+        assert reader.last_end_lsn == stream.lsn
+
+
+def test_barriers(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        writer.log.request_barrier("verify", 0x2000)
+        assert writer.log.barriers() == {"verify": 0x2000}
+        writer.log.remove_barrier("verify")
+        assert writer.log.barriers() == {}
+        for name in ("", "../x", ".x"):
+            with pytest.raises(ConfigError):
+                writer.log.request_barrier(name, 1)
