@@ -1,0 +1,138 @@
+"""Changes of several schema versions become one run of events in the newest version's columns.
+
+PostgreSQL sends nothing for the rows that ALTER TABLE … ADD COLUMN … DEFAULT fills, so every earlier event of the
+run takes the fill value (pg_attribute.attmissingval, else NULL) for a column that its version does not have.
+A TRUNCATE forgets everything before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wal2lake.apply.rows import Ids, Mask
+from wal2lake.errors import ProtocolError, SchemaChangeError
+
+if TYPE_CHECKING:
+    from wal2lake.columnar.changes import Changes
+
+INSERT, UPDATE, DELETE, TRUNCATE = (np.uint8(ord(kind)) for kind in "IUDT")
+OLD: Final = np.uint8(ord("O"))
+Fill = Mapping[str, pa.Scalar]
+
+_WIDER: Final = (
+    (pa.int16(), pa.int32()),
+    (pa.int16(), pa.int64()),
+    (pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+)
+
+
+@dataclass(frozen=True)
+class Events:
+    """N inserts, updates and deletes in stream order, all after the last TRUNCATE (``truncated``: there was one).
+
+    ``new`` and ``old`` have N rows, NULL where there is no such tuple; ``old`` holds the columns that were asked for.
+    ``unknown`` has a bool[N] for each column of which some value is unchanged TOAST.
+    """
+
+    relation: str
+    truncated: bool
+    kind: npt.NDArray[np.uint8]
+    old_kind: npt.NDArray[np.uint8]
+    lsn: npt.NDArray[np.uint64]
+    new: pa.Table
+    old: pa.Table
+    unknown: dict[str, Mask]
+
+    @property
+    def upserts(self) -> Mask:
+        """bool[N]: the event leaves a row behind."""
+        mask: Mask = self.kind != DELETE
+        return mask
+
+    def fail(self, message: str, rows: Ids, hint: str | None = None) -> ProtocolError:
+        """An error that names the relation and the first offending event's LSN."""
+        return ProtocolError(message, hint=hint, relation=self.relation, lsn=int(self.lsn[rows[0]]))
+
+
+def unify(changes: Sequence[Changes], fill: Fill | None = None, old: Sequence[str] | None = None) -> Events:
+    """Lay one or more Changes of one relation, oldest first, end to end; ``old`` names the old tuple's columns wanted.
+
+    Raises SchemaChangeError when a column's type changed by more than a widening.
+    """
+    schema = changes[-1].schema.arrow_schema
+    wanted = pa.schema([schema.field(name) for name in schema.names if old is None or name in old])
+    kind = np.concatenate([c.kind for c in changes])
+    truncates = np.flatnonzero(kind == TRUNCATE)
+    start = int(truncates[-1]) + 1 if len(truncates) else 0
+    return Events(
+        relation=changes[-1].schema.qualified_name,
+        truncated=len(truncates) > 0,
+        kind=kind[start:],
+        old_kind=np.concatenate([c.old_kind for c in changes])[start:],
+        lsn=np.concatenate([c.lsn for c in changes])[start:],
+        new=pa.concat_tables([_table(c, c.new, schema, fill or {}) for c in changes]).slice(start),
+        old=pa.concat_tables([_table(c, c.old, wanted, fill or {}) for c in changes]).slice(start),
+        unknown=_unknown(changes, schema, start),
+    )
+
+
+def _table(changes: Changes, columns: list[pa.Array] | None, schema: pa.Schema, fill: Fill) -> pa.Table:
+    """One version's tuples in ``schema``; no tuples at all are NULLs."""
+    size = len(changes.kind)
+    if columns is None:
+        return pa.table([pa.nulls(size, field.type) for field in schema], schema=schema)
+    own = {column.name: i for i, column in enumerate(changes.schema.columns)}
+    return pa.table(
+        [
+            _widened(columns[own[field.name]], field, changes)
+            if field.name in own
+            else pa.repeat(fill.get(field.name, pa.scalar(None, field.type)), size).cast(field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def _widened(column: pa.Array, field: pa.Field, changes: Changes) -> pa.Array:
+    if column.type == field.type:
+        return column
+    if not widens(column.type, field.type):
+        raise SchemaChangeError(
+            f"The column's type changed from {column.type} to {field.type} and no rule says what its values become.",
+            hint="Take a new snapshot of the table.",
+            relation=changes.schema.qualified_name,
+            column=field.name,
+        )
+    return column.cast(field.type)
+
+
+def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Whether every value of ``narrow`` is the same value in ``wide``, for PostgreSQL as for Arrow."""
+    if pa.types.is_decimal128(narrow) and pa.types.is_decimal128(wide):
+        digits = wide.precision - wide.scale >= narrow.precision - narrow.scale
+        return bool(digits and wide.scale == narrow.scale)  # 1.0 and 1.00 differ in PostgreSQL's text
+    return (narrow, wide) in _WIDER
+
+
+def _unknown(changes: Sequence[Changes], schema: pa.Schema, start: int) -> dict[str, Mask]:
+    found = {}
+    for name in schema.names:
+        mask = np.concatenate([_mask(c, name) for c in changes])[start:]
+        if mask.any():
+            found[name] = mask
+    return found
+
+
+def _mask(changes: Changes, name: str) -> Mask:
+    for column, mask in zip(changes.schema.columns, changes.unchanged, strict=True):
+        if column.name == name and mask is not None:
+            found: Mask = mask
+            return found
+    return np.zeros(len(changes.kind), np.bool_)

@@ -1,0 +1,74 @@
+"""A sink applies each batch exactly once: the LSN it has applied is in the same commit as the data.
+
+Every call that changes data names the LSN at which the target must stand (``applied``) and the LSN at which it will
+stand (``lsn``). A target already at ``lsn`` or beyond is left alone, one that stands elsewhere refuses, and one that
+moves meanwhile refuses as well (SinkConflictError): whoever calls reads the state again and decides. So a task that
+runs twice, at once or later, can never apply anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+
+from wal2lake.apply.events import Fill
+from wal2lake.apply.fold import Folded, FoldedRows
+from wal2lake.errors import SinkError
+from wal2lake.lsn import LSN
+
+
+class SinkConflictError(SinkError):
+    """The target moved since its state was read; nothing was written. Read the state again."""
+
+    transient: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """A target as it stands: its own version number, the LSN applied, its columns."""
+
+    version: int
+    applied_lsn: LSN
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class FileAction:
+    """A data file that is written and not yet committed; JSON by ``dataclasses.asdict``.
+
+    ``path`` is relative to the table, ``size`` in bytes, ``modification_time`` in ms since 1970, ``stats`` JSON.
+    """
+
+    path: str
+    size: int
+    modification_time: int
+    rows: int
+    stats: str
+
+
+class Sink(Protocol):
+    """One target table. All LSNs are end LSNs of transactions."""
+
+    def state(self) -> SinkState | None:
+        """How the target stands; None when there is none. Raises SinkError when something else lies there."""
+
+    def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
+        """Write data files beside the target, invisible until they are committed (any process may do it)."""
+
+    def commit_files(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int | None) -> None:
+        """Append the files; ``applied`` None creates the target, which must not exist."""
+
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
+        """Apply a fold."""
+
+    def overwrite(self, rows: pa.Table, lsn: int, applied: int | None) -> None:
+        """Replace all rows (and the columns); ``applied`` None creates the target."""
+
+    def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
+        """Add the columns that ``schema`` has more, widen those it has wider; existing rows get ``fill``, else NULL."""
+
+    def maintain(self) -> None:
+        """Compact and clean up; never changes rows or the applied LSN."""

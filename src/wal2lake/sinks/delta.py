@@ -1,0 +1,364 @@
+"""Delta by delta-rs: every commit is a compare-and-swap on the version whose applied LSN was read.
+
+(pipeline, LSN) travels as the app transaction of the very commit that carries the data, and no commit is ever retried
+on another version (max_commit_retries=0): if anyone committed in between, ours fails and nothing is doubled.
+A table that bears no app transaction of this pipeline is not ours, and is never written.
+
+Source: Delta transaction log protocol, "Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from wal2lake.apply.events import Fill, widens
+from wal2lake.apply.fold import Folded, FoldedRows
+from wal2lake.apply.rows import Mask
+from wal2lake.errors import LogFullError, SchemaChangeError, SinkError, Wal2LakeError
+from wal2lake.lsn import LSN
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState
+from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
+from wal2lake.sinks.folder import Folder, table_uri
+from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
+
+__all__ = ["DeltaSink", "table_uri"]
+
+PROPERTIES: Final = {
+    "delta.checkpointInterval": "20",
+    "delta.logRetentionDuration": "interval 6 hours",  # many commits: each table's log is listed when it is opened
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.enableDeletionVectors": "false",
+}
+_FEATURES: Final = {"timestampNtz"}
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_SMALL_FILES: Final = 16
+_NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
+
+
+class DeltaSink:
+    """The Delta table at ``uri`` as the target of one table of ``pipeline``. A ``Sink`` (sinks/base.py)."""
+
+    def __init__(self, uri: str, pipeline: str) -> None:
+        if "://" not in uri and _ESCAPE.search(uri):
+            raise SinkError(f"delta-rs cannot use {uri}: it takes %XX for an escape.", hint="Choose another lake.path.")
+        self.uri = uri
+        self.pipeline = pipeline
+        self._app_id = f"wal2lake:{pipeline}"
+        self._folder = Folder(uri)
+
+    def state(self) -> SinkState | None:
+        """The version, applied LSN and columns; None if nothing is there. Raises SinkError if it is not ours."""
+        with self._mapped():
+            table = self._open()
+            return None if table is None else self._state(table)
+
+    def count_rows(self) -> int:
+        """The rows of the newest version, from the log's statistics alone; 0 if nothing is there."""
+        with self._mapped():
+            table = self._open()
+            counts = [] if table is None else _files(table)["num_records"].to_pylist()
+            return sum(count or 0 for count in counts)
+
+    def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
+        """Write durable Parquet files, of which no reader knows until commit_files names them."""
+        with self._mapped():
+            return write_data_files(self._folder, batches, schema)
+
+    def commit_files(
+        self,
+        actions: Sequence[FileAction],
+        lsn: int,
+        schema: pa.Schema,
+        applied: int | None,
+        replace: bool = False,
+    ) -> None:
+        """Commit files that write_files wrote: append them, or ``replace`` all rows and columns by theirs.
+
+        ``applied`` None: create the table, which must not exist yet.
+        """
+        _refuse_case_twins(schema)
+        with self._mapped():
+            table = self._open()
+            if self._done(table, lsn, applied):
+                return
+            if table is None:
+                self._create(actions, lsn, schema)
+            elif replace:
+                self._replace(table, actions, schema, lsn)
+            else:
+                self._require(table, schema)
+                self._commit(table, actions, [], lsn)
+
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
+        """Apply the fold in one commit. Raises SinkError when the target lacks rows that the batch builds on."""
+        with self._mapped():
+            table = self._open()
+            if self._done(table, lsn, applied):
+                return
+            assert table is not None
+            self._apply(table, merge(self._target(table), folded), lsn)
+
+    def holds(self, keys: pa.Table) -> Mask:
+        """bool[keys]: the target has a row with this key."""
+        with self._mapped():
+            return holds(self._target(self._require_table()), keys)
+
+    def overwrite(self, rows: pa.Table, lsn: int, applied: int | None) -> None:
+        """Make the table hold just these rows, creating it when ``applied`` is None."""
+        actions = self.write_files(rows.to_batches(), rows.schema)
+        self.commit_files(actions, lsn, rows.schema, applied, replace=True)
+
+    def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
+        """Add the columns that ``schema`` has more (behind the others) and widen those that it has wider.
+
+        Existing rows get ``fill``'s value in a new column, else NULL, in the same commit that adds it, so that
+        doing it again does nothing. Columns that ``schema`` lacks stay. Raises SchemaChangeError for other changes.
+        """
+        with self._mapped():
+            table = self._require_table()
+            have = _columns(table)
+            want = _evolved(have, schema)
+            _refuse_case_twins(want)
+            if want.equals(have):
+                return
+            new = set(want.names) - set(have.names)
+            added = {name: value for name, value in (fill or {}).items() if name in new and value.is_valid}
+            if added or want.types[: len(have)] != have.types:
+                self._rewrite_all(table, want, added)
+            else:
+                fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
+                table.alter.add_columns(fields, commit_properties=self._properties(None))
+
+    def maintain(self, retention_hours: int = 3, orphan_hours: int = 168) -> None:
+        """Join small files when there are many; delete what no version younger than ``retention_hours`` names.
+
+        Every merge leaves the files that it rewrote, so a long retention costs disk, and a short one cuts queries off
+        that run longer. Files of writers that never committed go after ``orphan_hours``: longer than any snapshot.
+        """
+        with self._mapped():
+            table = self._require_table()
+            target = self._target(table)
+            small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
+            if small.num_rows >= _SMALL_FILES:
+                removed = small["path"].to_pylist()
+                joined = chain.from_iterable(read_batches(self._folder, p, target.schema) for p in removed)
+                self._apply(table, Rewrite(removed, joined), None)
+                table = self._require_table()
+            for hours, full in ((retention_hours, False), (orphan_hours, True)):
+                vacuum = partial(table.vacuum, hours, enforce_retention_duration=False, full=full)
+                if vacuum(dry_run=True):  # an empty one would commit twice for nothing
+                    vacuum(dry_run=False, commit_properties=self._properties(None))
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            table = DeltaTable(self.uri)
+        except TableNotFoundError:
+            return None
+        if table.transaction_version(self._app_id) is None:
+            raise SinkError(f"Pipeline {self.pipeline!r} did not make the Delta table at {self.uri}.", hint=_NOT_OURS)
+        protocol = table.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
+        if features or table.metadata().partition_columns:
+            what = ", ".join(sorted(features)) or "partitions"
+            raise SinkError(
+                f"The Delta table at {self.uri} was given features that wal2lake does not write: {what}.",
+                hint="Drop them, or take a new snapshot of the table elsewhere.",
+            )
+        return table
+
+    def _require_table(self) -> DeltaTable:
+        table = self._open()
+        if table is None:
+            raise SinkError(f"There is no Delta table at {self.uri}.", hint="Take a new snapshot of the table.")
+        return table
+
+    def _state(self, table: DeltaTable) -> SinkState:
+        applied = table.transaction_version(self._app_id)
+        assert applied is not None
+        return SinkState(table.version(), LSN(applied), _columns(table))
+
+    def _done(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
+        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
+        stands = None if table is None else self._state(table).applied_lsn
+        if stands is not None and stands >= lsn:
+            return True
+        if stands != applied:
+            at = "does not exist" if stands is None else f"stands at {stands}"
+            told = "none was expected" if applied is None else f"{LSN(applied)} was expected"
+            raise SinkConflictError(f"The Delta table at {self.uri} {at}, but {told}.", lsn=lsn)
+        return False
+
+    def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema) -> None:
+        foreign = set(self._folder.names()) - {"_delta_log"}
+        foreign = {name for name in foreign if not name.startswith("part-")}
+        if foreign:
+            raise SinkError(f"{self.uri} holds files that are not this table's: {min(foreign)}.", hint=_NOT_OURS)
+        self._folder.create()
+        try:
+            create_table_with_add_actions(
+                self.uri,
+                Schema.from_arrow(schema),
+                [_add(action) for action in actions],
+                mode="error",
+                configuration=PROPERTIES,
+                commit_properties=self._properties(lsn),
+            )
+        except DeltaError:
+            if DeltaTable.is_deltatable(self.uri):
+                raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
+            raise
+        self._sync(0)
+
+    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None) -> None:
+        actions = write_data_files(self._folder, rewrite.batches, _columns(table))
+        self._commit(table, actions, rewrite.removed, lsn)
+
+    def _commit(
+        self, table: DeltaTable, actions: Sequence[FileAction], removed: Sequence[str], lsn: int | None
+    ) -> None:
+        """Swap files in one commit; ``lsn`` None: the same rows in other files."""
+        files = _files(table)
+        sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
+        now, changed = time.time_ns() // 1_000_000, lsn is not None
+        table.create_write_transaction(
+            [
+                *(_add(action, changed) for action in actions),
+                *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
+            ],
+            mode="append",
+            schema=table.schema(),
+            commit_properties=self._properties(lsn),
+        )
+        self._sync(table.version())
+
+    def _replace(self, table: DeltaTable, actions: Sequence[FileAction], schema: pa.Schema, lsn: int | None) -> None:
+        """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
+        features = table.protocol().writer_features or ()
+        if pa.timestamp("us") in schema.types and "timestampNtz" not in features:
+            table.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone,
+                allow_protocol_versions_increase=True,
+                commit_properties=self._properties(None),
+            )
+        table.create_write_transaction(
+            [_add(action) for action in actions],
+            mode="overwrite",
+            schema=Schema.from_arrow(schema),
+            commit_properties=self._properties(lsn),
+        )
+        self._sync(table.version())
+
+    def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
+        filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
+        target = Target(self._folder, schema, _files(table))
+        batches = (
+            _with(batch, filled)
+            for path in target.files["path"].to_pylist()
+            for batch in read_batches(self._folder, path, schema)
+        )
+        self._replace(table, write_data_files(self._folder, batches, schema), schema, None)
+
+    def _target(self, table: DeltaTable) -> Target:
+        return Target(self._folder, _columns(table), _files(table))
+
+    def _require(self, table: DeltaTable, schema: pa.Schema) -> None:
+        if not _columns(table).equals(schema):
+            raise SchemaChangeError(
+                f"The files to commit do not have the columns of the Delta table at {self.uri}.",
+                hint="Evolve the table before files are written for it.",
+            )
+
+    def _properties(self, lsn: int | None) -> CommitProperties:
+        if lsn is None:
+            return CommitProperties({"wal2lake.pipeline": self.pipeline}, max_commit_retries=0)
+        return CommitProperties(
+            {"wal2lake.pipeline": self.pipeline, "wal2lake.lsn": str(LSN(lsn))},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self._app_id, int(lsn))],
+        )
+
+    def _sync(self, version: int) -> None:
+        self._folder.sync([f"_delta_log/{version:020d}.json"])
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Every failure below is one of ours: lost race, full disk, anything else."""
+        try:
+            yield
+        except Wal2LakeError:
+            raise
+        except CommitFailedError as error:
+            raise SinkConflictError(f"Someone else committed to the Delta table at {self.uri} meanwhile.") from error
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            if getattr(error, "errno", None) == errno.ENOSPC or "os error 28" in str(error):
+                hint = "Free space or enlarge the disk; nothing is lost, and the pipeline goes on where it stands."
+                raise LogFullError(f"The disk under {self.uri} is full.", hint=hint) from error
+            raise SinkError(f"The Delta table at {self.uri} cannot be used: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """One plain line; Arrow's own sentences may quote values, so of those only the kind."""
+    if isinstance(error, pa.ArrowException):
+        return type(error).__name__
+    return " ".join(_COLOUR.sub("", str(error)).split()).rstrip(".")
+
+
+def _columns(table: DeltaTable) -> pa.Schema:
+    """The table's columns as THE type table names them: nullable, without metadata."""
+    return pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
+
+
+def _files(table: DeltaTable) -> pa.Table:
+    return pa.table(table.get_add_actions(flatten=False))
+
+
+def _add(action: FileAction, changed: bool = True) -> AddAction:
+    return AddAction(action.path, action.size, {}, action.modification_time, changed, action.stats)
+
+
+def _with(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:
+    columns: list[Any] = list(batch.columns)
+    for place, value in values.items():
+        columns[place] = pa.repeat(value, batch.num_rows)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _evolved(have: pa.Schema, want: pa.Schema) -> pa.Schema:
+    """``have`` with the columns that ``want`` has wider or more."""
+    for field in want:
+        place = have.get_field_index(field.name)
+        if place < 0:
+            have = have.append(field)
+        elif widens(have.types[place], field.type):
+            have = have.set(place, field)
+        elif have.types[place] != field.type and not widens(field.type, have.types[place]):
+            raise SchemaChangeError(
+                f"The column's type changed from {have.types[place]} to {field.type}.",
+                hint="Take a new snapshot of the table.",
+                column=field.name,
+            )
+    return have
+
+
+def _refuse_case_twins(schema: pa.Schema) -> None:
+    folded = [name.lower() for name in schema.names]
+    twins = [name for name in schema.names if folded.count(name.lower()) > 1]
+    if twins:
+        raise SinkError(
+            f"Columns {', '.join(twins)} differ in case only, which Delta tables cannot tell apart.",
+            hint="Rename one, or leave it out of the publication's column list.",
+            column=twins[0],
+        )

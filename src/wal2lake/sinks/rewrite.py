@@ -1,0 +1,251 @@
+"""MERGE by copy on write: find the rows that go, rewrite only the files that hold them, append what comes.
+
+Keys are looked up file by file in streams of their key columns alone, so memory is the batch's, never the table's,
+and files that hold none of them are not touched. Rows leave in place and come back at the end: hot rows gather
+in the newest files, and the old ones are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wal2lake.apply.events import widens
+from wal2lake.apply.fold import Folded, FoldedRows
+from wal2lake.apply.rows import Ids, Mask, RowIndex, take
+from wal2lake.errors import SchemaChangeError, SinkError
+from wal2lake.sinks.datafiles import align, read_batches
+from wal2lake.sinks.folder import Folder
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table's committed files. ``files``: columns path, size_bytes, and min and max (structs by column)."""
+
+    folder: Folder
+    schema: pa.Schema
+    files: pa.Table
+
+    def candidates(self, rows: pa.Table) -> list[str]:
+        """The files that may hold a row equal to one of ``rows`` in its first column, by their statistics."""
+        column = rows.column_names[0]
+        bounds = _bounds_of(self.files, column)
+        if bounds is None or rows[column].null_count:
+            return list(self.files["path"].to_pylist())
+        may = _overlaps(*bounds, rows[column])
+        return list(self.files["path"].filter(pa.array(may)).to_pylist())
+
+    def rows_in(self, path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The file's rows in order, in runs."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for batch in read_batches(self.folder, path, schema):
+            yield pa.Table.from_batches([batch])
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Rows of one file that a batch names: positions (ascending) and the ids of their keys."""
+
+    path: str
+    positions: Ids
+    ids: Ids
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What one commit does: the ``removed`` files go; ``batches`` are all the rows of the files that come."""
+
+    removed: list[str]
+    batches: Iterator[pa.RecordBatch]
+
+
+def merge(target: Target, folded: Folded | FoldedRows) -> Rewrite:
+    """Plan the commit that applies the fold. Raises SinkError when the target lacks a row that the batch builds on."""
+    if isinstance(folded, FoldedRows):
+        return _merge_rows(target, folded)
+    keys = pa.concat_tables([folded.upserts.select(folded.key), folded.deletes.select(folded.key)])
+    index = RowIndex(_cast(keys, target.schema))
+    hits = [] if folded.truncated else _find(target, index, keys)
+    rows = _complete(target, folded, index, hits)
+    return _rewrite(target, folded.truncated, hits, rows)
+
+
+def holds(target: Target, keys: pa.Table) -> Mask:
+    """bool[keys]: the target has a row with these values in these columns, bit for bit."""
+    keys = _cast(keys, target.schema)
+    index = RowIndex(keys)
+    held = np.zeros(index.distinct, np.bool_)
+    for hit in _find(target, index, keys):
+        held[hit.ids] = True
+    found: Mask = held[index.ids]
+    return found
+
+
+def _merge_rows(target: Target, folded: FoldedRows) -> Rewrite:
+    come = np.flatnonzero(folded.net > 0)
+    go = np.flatnonzero(folded.net < 0)
+    hits = []
+    if len(go) and not folded.truncated:
+        gone = _cast(take(folded.rows, go), target.schema)
+        hits = _find(target, RowIndex(gone), gone, -folded.net[go])
+    rows = take(folded.rows, np.repeat(come, folded.net[come]))
+    return _rewrite(target, folded.truncated, hits, _cast(rows, target.schema, whole=True))
+
+
+def _rewrite(target: Target, truncated: bool, hits: list[Hits], rows: pa.Table) -> Rewrite:
+    kept = chain.from_iterable(_kept(target, hit) for hit in hits)
+    removed = target.files["path"].to_pylist() if truncated else [hit.path for hit in hits]
+    return Rewrite(removed, chain(kept, rows.to_batches()))
+
+
+def _find(target: Target, index: RowIndex, rows: pa.Table, copies: Ids | None = None) -> list[Hits]:
+    """Where the target has the rows of ``index``; of the i-th row no more than ``copies[i]`` (None: all there are)."""
+    left = None
+    if copies is not None:
+        left = np.zeros(index.distinct, np.int64)
+        left[index.ids] = copies
+    found = []
+    for path in target.candidates(rows) if rows.num_rows else []:
+        hit = _find_in(target, path, index, rows.column_names, left)
+        if len(hit.positions):
+            found.append(hit)
+    if left is not None and left.any():
+        raise SinkError(
+            "A row that the source deleted or updated is not in the target, so the target is not a copy.",
+            hint="Take a new snapshot of the table.",
+        )
+    return found
+
+
+def _find_in(target: Target, path: str, index: RowIndex, columns: list[str], left: Ids | None) -> Hits:
+    start, positions, ids = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rows in target.rows_in(path, columns):
+        of = index.find(rows)
+        at = np.flatnonzero(of >= 0)
+        if left is not None:
+            at = at[_take_copies(of[at], left)]
+        positions.append(at + start)
+        ids.append(of[at])
+        start += rows.num_rows
+    return Hits(path, np.concatenate(positions), np.concatenate(ids))
+
+
+def _take_copies(ids: Ids, left: Ids) -> Mask:
+    """Which of these rows to take so that none is taken more than ``left`` times; counts them off."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    rank = np.arange(len(ids)) - np.searchsorted(ordered, ordered)
+    taken = np.zeros(len(ids), np.bool_)
+    taken[order] = rank < left[ordered]
+    left -= np.bincount(ids[taken], minlength=len(left))
+    return taken
+
+
+def _kept(target: Target, hit: Hits) -> Iterator[pa.RecordBatch]:
+    """The file's rows without the hits."""
+    start = 0
+    for batch in read_batches(target.folder, hit.path, target.schema):
+        stays = np.ones(batch.num_rows, np.bool_)
+        first, last = np.searchsorted(hit.positions, (start, start + batch.num_rows))
+        stays[hit.positions[first:last] - start] = False
+        start += batch.num_rows
+        yield batch.filter(pa.array(stays))
+
+
+def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits]) -> pa.Table:
+    """The upserts in the target's columns, with the values that stay the target's filled in from there.
+
+    Those are the unknown ones, which must be there, and the columns that are not published (any more).
+    """
+    unpublished = [name for name in target.schema.names if name not in folded.upserts.column_names]
+    rows = _cast(folded.upserts, target.schema, whole=True)
+    needed = [*folded.unknown, *unpublished]
+    if not needed or not rows.num_rows:
+        return rows
+    found = index.find(_cast(folded.source_key, target.schema))
+    held, place = _lookup(target, hits, needed, index.distinct)
+    place = np.where(found >= 0, place[found], -1)
+    for name, mask in folded.unknown.items():
+        if (place[mask] < 0).any():
+            raise SinkError(
+                "An update leaves a TOASTed value unchanged in a row that the target does not have.",
+                hint="Take a new snapshot of the table.",
+                column=name,
+            )
+    held = take(held, pa.array(place, mask=place < 0))
+    for name in needed:
+        mask = pa.array(folded.unknown.get(name, np.ones(rows.num_rows, np.bool_)))
+        filled = pc.if_else(mask, held[name], rows[name])
+        rows = rows.set_column(rows.schema.get_field_index(name), target.schema.field(name), filled)
+    return rows
+
+
+def _lookup(target: Target, hits: list[Hits], columns: list[str], ids: int) -> tuple[pa.Table, Ids]:
+    """The target's values in the rows hit, and for each id its row there, −1: none."""
+    schema = pa.schema([target.schema.field(name) for name in columns])
+    pieces, place, count = [schema.empty_table()], np.full(ids, -1), 0
+    for hit in hits:
+        start = 0
+        place[hit.ids] = count + np.arange(len(hit.ids))
+        count += len(hit.ids)
+        for rows in target.rows_in(hit.path, columns):
+            first, last = np.searchsorted(hit.positions, (start, start + rows.num_rows))
+            pieces.append(rows.take(hit.positions[first:last] - start))
+            start += rows.num_rows
+    return pa.concat_tables(pieces), place
+
+
+def _cast(rows: pa.Table, schema: pa.Schema, whole: bool = False) -> pa.Table:
+    """The rows in the target's types (and, ``whole``, its columns); raises SchemaChangeError if they do not fit."""
+    for field in rows.schema:
+        place = schema.get_field_index(field.name)
+        if place < 0 or (field.type != schema.types[place] and not widens(field.type, schema.types[place])):
+            raise SchemaChangeError(
+                f"The target has no such column of type {field.type}.",
+                hint="Evolve the target before it is written.",
+                column=field.name,
+            )
+    shape = schema if whole else pa.schema([schema.field(name) for name in rows.column_names])
+    return pa.Table.from_batches([align(batch, shape) for batch in rows.to_batches()], shape)
+
+
+def _bounds_of(files: pa.Table, column: str) -> tuple[pa.Array, pa.Array] | None:
+    """The files' least and greatest values of the column, if the log has any."""
+    sides = [files[side].combine_chunks() for side in ("min", "max") if side in files.column_names]
+    places = [side.type.get_field_index(column) if pa.types.is_struct(side.type) else -1 for side in sides]
+    if len(sides) < 2 or min(places) < 0:
+        return None
+    low, high = (pc.struct_field(side, [place]) for side, place in zip(sides, places, strict=True))
+    return low, high
+
+
+def _overlaps(low: pa.Array, high: pa.Array, values: Any) -> Mask:
+    """Which of the ranges [low, high] hold one of the values; NULL bounds hold anything."""
+    known = pc.and_(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(values.type) or pa.types.is_temporal(values.type):
+        ordered = np.sort(_integers(values.drop_null()))
+        last = _integers(high) + (999 if pa.types.is_timestamp(values.type) else 0)  # Spark cuts to milliseconds
+        may = np.searchsorted(ordered, _integers(low)) < np.searchsorted(ordered, last, "right")
+    elif pa.types.is_string(values.type):
+        ends = pc.min_max(values)
+        overlap = pc.and_(pc.less_equal(low, ends["max"]), pc.greater_equal(high, ends["min"]))
+        may = pc.fill_null(overlap, True).to_numpy(zero_copy_only=False)
+    else:
+        return np.ones(len(low), np.bool_)
+    found: Mask = may | ~known
+    return found
+
+
+def _integers(values: Any) -> Ids:
+    """Integers, dates and timestamps as int64 (0 for NULL)."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())
+    found: Ids = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return found
