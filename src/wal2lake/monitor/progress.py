@@ -1,0 +1,88 @@
+"""The children write down how far they are, at most once a second; this reads it.
+
+The files are advisory: nothing is decided by them, and a missing or half-known one reads as "not started".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wal2lake.lsn import LSN
+
+_STALE_S = 10.0
+_NOWHERE = LSN(0)
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """One table: its state and rows, changes applied since the start of the pipeline and per second."""
+
+    name: str
+    state: str = "waiting"
+    rows: int | None = None
+    changes: int = 0
+    changes_per_s: float = 0.0
+    chunks_done: int | None = None
+    chunks_total: int | None = None
+    reason: str | None = None
+    applied_lsn: LSN = _NOWHERE
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Both children at one moment; lags in bytes of WAL and in seconds."""
+
+    capture_state: str = "not running"
+    pipeline_state: str = "not running"
+    durable_lsn: LSN = _NOWHERE
+    applied_lsn: LSN = _NOWHERE
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    tables: tuple[TableProgress, ...] = field(default=())
+
+    @property
+    def changes(self) -> int:
+        """All changes applied since the start."""
+        return sum(table.changes for table in self.tables)
+
+
+def read_progress(log_path: str) -> Progress:
+    """Read what capture and pipeline last wrote below ``log_path``/status."""
+    folder = Path(log_path) / "status"
+    capture, pipeline = _read(folder / "capture.json"), _read(folder / "pipeline.json")
+    tables = pipeline.get("tables", {})
+    return Progress(
+        capture_state=_state(capture),
+        pipeline_state=_state(pipeline),
+        durable_lsn=LSN.parse(capture.get("durable_lsn", "0/0")),
+        applied_lsn=LSN.parse(pipeline.get("applied_lsn", "0/0")),
+        lag_bytes=int(pipeline.get("lag_bytes", 0)),
+        lag_s=float(pipeline.get("lag_s", 0.0)),
+        tables=tuple(_table(name, values) for name, values in sorted(tables.items())),
+    )
+
+
+def _table(name: str, values: Mapping[str, Any]) -> TableProgress:
+    known = {key: values[key] for key in TableProgress.__dataclass_fields__ if key in values and key != "name"}
+    applied = LSN.parse(str(values.get("applied_lsn", "0/0")))
+    return TableProgress(name=name, **known | {"applied_lsn": applied})
+
+
+def _state(values: Mapping[str, Any]) -> str:
+    if not values:
+        return "not running"
+    state = str(values.get("state", "running"))
+    return state if time.time() - float(values.get("ts", 0)) < _STALE_S else f"{state}, silent"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Writers replace the file in one step, so it is whole or not there."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}

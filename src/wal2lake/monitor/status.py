@@ -1,0 +1,87 @@
+"""`wal2lake status`: the three places where state lives (slot, change log, tables' commits), side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.config import Config
+from wal2lake.errors import Wal2LakeError
+from wal2lake.lsn import LSN
+from wal2lake.monitor.progress import Progress, read_progress
+from wal2lake.postgres.catalog import identify, published_tables
+from wal2lake.postgres.connection import connect
+from wal2lake.postgres.slots import SlotState, slot_state
+from wal2lake.sinks.delta import DeltaSink, table_uri
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """The change log; LSNs in bytes, ``size`` in bytes."""
+
+    segments: int
+    size: int
+    start_lsn: LSN
+    last_end_lsn: LSN
+    durable_lsn: LSN
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known at one moment; a place that cannot be read is None, with the reason in ``problems``."""
+
+    server_wal_lsn: LSN | None
+    slot: SlotState | None
+    log: LogStatus | None
+    progress: Progress
+    applied: dict[str, LSN | None]
+    problems: list[str] = field(default_factory=list)
+
+
+def read_status(config: Config) -> Status:
+    """Look at all three places; problems are collected, so one broken place does not hide the others."""
+    problems: list[str] = []
+    server_lsn, slot, names = _server(config, problems)
+    return Status(
+        server_wal_lsn=server_lsn,
+        slot=slot,
+        log=_log(config, problems),
+        progress=read_progress(config.log.path),
+        applied=_applied(config, names, problems),
+        problems=problems,
+    )
+
+
+def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
+    try:
+        with connect(config.source.dsn, application_name="wal2lake status") as connection:
+            slot = slot_state(connection, config.source.slot)
+            if slot is None:
+                problems.append(f"There is no replication slot {config.source.slot} on the server.")
+            tables = published_tables(connection, config.source.publication)
+            return identify(connection).wal_lsn, slot, [(table.namespace, table.name) for table in tables]
+    except Wal2LakeError as error:
+        problems.append(str(error))
+        return None, None, []
+
+
+def _log(config: Config, problems: list[str]) -> LogStatus | None:
+    try:
+        log = ChangeLog.open(config.log.path)
+    except Wal2LakeError as error:
+        problems.append(str(error))
+        return None
+    size = sum(segment.payload_bytes for segment in log.segments)
+    return LogStatus(len(log.segments), size, LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn()))
+
+
+def _applied(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:
+    applied: dict[str, LSN | None] = {}
+    for namespace, name in names:
+        try:
+            state = DeltaSink(table_uri(config.lake.path, namespace, name), config.pipeline.name).state()
+        except Wal2LakeError as error:
+            problems.append(str(error))
+            continue
+        applied[f"{namespace}.{name}"] = None if state is None else LSN(state.applied_lsn)
+    return applied

@@ -1,0 +1,101 @@
+"""Show progress: a table that redraws itself on a terminal, one line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from wal2lake.monitor.progress import Progress, TableProgress
+
+_LINE_EVERY_S = 10.0
+_COLOURS = {"streaming": "green", "snapshot": "cyan", "catching_up": "cyan", "quarantined": "red"}
+
+
+class View:
+    """A context manager; ``show`` may be called as often as one likes. ``note`` is the last thing worth telling."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=False) if console.is_terminal else None
+        self._last_line = time.monotonic() - _LINE_EVERY_S / 2
+
+    def __enter__(self) -> View:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: Progress, note: str = "") -> None:
+        """Draw ``progress``, or print a line when the last one is some seconds old."""
+        if self._live is not None:
+            self._live.update(render(progress, note))
+        elif time.monotonic() - self._last_line >= _LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self._console.print(line(progress, note), markup=False, highlight=False, soft_wrap=True)
+
+
+def line(progress: Progress, note: str = "") -> str:
+    """Everything in one line of plain text."""
+    states: dict[str, int] = {}
+    for table in progress.tables:
+        states[table.state] = states.get(table.state, 0) + 1
+    tables = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet"
+    rate = sum(table.changes_per_s for table in progress.tables)
+    text = (
+        f"capture {progress.capture_state}; pipeline {progress.pipeline_state}; tables: {tables}; "
+        f"{progress.changes:,} changes, {rate:,.0f}/s; lag {size(progress.lag_bytes)}, {progress.lag_s:.1f} s"
+    )
+    return f"{text}; {note}" if note else text
+
+
+def render(progress: Progress, note: str = "") -> Table:
+    """The live view: a row a table."""
+    table = Table(box=None, caption_justify="left", title_justify="left")
+    table.title = f"capture {progress.capture_state} · pipeline {progress.pipeline_state}"
+    for heading, justify in (("table", "left"), ("state", "left"), ("rows", "right"), ("changes", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left")
+    table.add_column("changes/s", justify="right")
+    table.add_column("lag", justify="right")
+    for row in progress.tables:
+        rows = "" if row.rows is None else f"{row.rows:,}"
+        table.add_row(
+            row.name, _styled_state(row), rows, f"{row.changes:,}", f"{row.changes_per_s:,.0f}", lag(progress, row)
+        )
+    table.caption = note or None
+    return table
+
+
+def lag(progress: Progress, table: TableProgress) -> str:
+    """How far a table is behind the log: as far as all (they move together), unless it is left out."""
+    if table.state == "quarantined":
+        return size(max(0, progress.durable_lsn - table.applied_lsn))
+    return f"{size(progress.lag_bytes)}, {progress.lag_s:.1f} s" if table.state != "snapshot" else ""
+
+
+def _styled_state(row: TableProgress) -> Text:
+    text = row.state.replace("_", " ")
+    if row.chunks_total and row.state == "snapshot":
+        text += f" {row.chunks_done or 0}/{row.chunks_total}"
+    if row.reason:
+        text += f": {row.reason}"
+    return Text(text, style=_COLOURS.get(row.state, ""))
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that fits."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

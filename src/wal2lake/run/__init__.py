@@ -1,0 +1,1 @@
+"""`run` is two children, capture and pipeline, and a parent that starts again whatever dies."""

@@ -1,0 +1,79 @@
+"""A child of `wal2lake run`: one role, its configuration on the first line of standard input, its end by signal.
+
+Standard input stays open as long as the parent lives. When it ends, the parent is gone, and the child stops as cleanly
+as on SIGTERM, so nothing goes on unseen. Credentials come by this pipe and are in no argument list or environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from wal2lake.config import Config
+from wal2lake.errors import Wal2LakeError
+
+ERROR_PREFIX = "wal2lake-error: "
+EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: the parent may start this child again
+
+
+def _capture(config: Config, stop: threading.Event) -> None:
+    from wal2lake.capture import run_capture  # noqa: PLC0415 - each role loads only what it needs
+
+    run_capture(config, stop)
+
+
+def _pipeline(config: Config, stop: threading.Event) -> None:
+    from wal2lake.spark.pipeline import run_pipeline  # noqa: PLC0415
+
+    run_pipeline(config, stop)
+
+
+ROLES: dict[str, Callable[[Config, threading.Event], None]] = {"capture": _capture, "pipeline": _pipeline}
+
+
+def run_role(role: str, config: Config, stop: threading.Event) -> int:
+    """Run ``role`` until ``stop``; return the exit code, with the error's one line on standard error."""
+    try:
+        ROLES[role](config, stop)
+    except Wal2LakeError as error:
+        code = EXIT_TRANSIENT if error.transient else error.exit_code
+        print(
+            ERROR_PREFIX + json.dumps({"error": str(error), "exit_code": error.exit_code}), file=sys.stderr, flush=True
+        )
+        return code
+    return 0
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """SIGTERM and SIGINT ask for a clean end; asking twice changes nothing."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+
+
+def _stop_with_parent(stop: threading.Event) -> None:
+    """Block on the pipe until the parent closes it, by will or by death."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    stop.set()
+
+
+def main() -> int:
+    """Entry of ``python -m wal2lake.run.child ROLE``."""
+    line = bytearray()
+    while not line.endswith(b"\n"):  # unbuffered, so that the rest of the pipe is left to the watcher
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            return EXIT_TRANSIENT
+        line += byte
+    stop = threading.Event()
+    stop_on_signals(stop)
+    threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
+    return run_role(sys.argv[1], Config.from_dict(json.loads(line)), stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""A batch of the log into the tables: planned from control rows, done by one task per table (append: several).
+
+The rule: what a task does depends on its item and the target's applied LSN alone. It reads from there when that is
+later than the batch's start, so a batch that is run again, or overlaps what is applied, applies nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from wal2lake.apply.envelope import Commits, envelope
+from wal2lake.apply.fold import Folded, fold, fold_rows
+from wal2lake.apply.visibility import select, visible
+from wal2lake.changelog.plan import Extent
+from wal2lake.columnar.types import TableSchema
+from wal2lake.errors import SinkError
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.sinks.base import FileAction, SinkState
+from wal2lake.sinks.datafiles import align
+from wal2lake.spark.evolve import Fill, Source
+from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent, read_table_changes
+from wal2lake.spark.reread import complete, orphans, read_again
+from wal2lake.spark.table_folder import TableFolder
+from wal2lake.spark.target import Target
+
+_MAINTAIN_EVERY = 64  # versions; then small files are joined, and what nobody names any more is deleted
+_APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """One relation's part of a batch: all its changes in transactions with ``start`` < end LSN ≤ ``end``.
+
+    ``parts``: where they lie, in order: (extent, schema digest, number of changes).
+    """
+
+    relation_id: int
+    namespace: str
+    name: str
+    start: int
+    end: int
+    parts: tuple[tuple[Extent, str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def changes(self) -> int:
+        return sum(count for _, _, count in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyTask:
+    """A table's part of a batch and all it takes to apply it, as it travels to an executor.
+
+    ``snapshot``: the oldest that read the table, while it may have seen some of the batch. ``parts``: those of the
+    batch that this task does (append mode; a mirror's task does all).
+    """
+
+    log_path: str
+    root: str
+    batch: TableBatch
+    parts: tuple[tuple[Extent, str, int], ...]
+    key: tuple[str, ...]
+    target: Target
+    source: Source
+    snapshot: SnapshotIdentity | None
+    fill: Fill
+    converging: bool
+
+    @property
+    def rules(self) -> DecodeRules:
+        return DecodeRules(self.target.unrepresentable, self.target.text_columns)
+
+
+def plan_batch(rows: Iterable[Mapping[str, Any]]) -> list[TableBatch]:
+    """Control rows (CONTROL_SCHEMA) of one batch, in the log's order, as one item per relation, by name."""
+    name = itemgetter("namespace", "table", "relation_id")
+    return [_table_batch(list(own)) for _, own in groupby(sorted(rows, key=name), key=name)]
+
+
+def _table_batch(rows: Sequence[Mapping[str, Any]]) -> TableBatch:
+    first = rows[0]
+    parts = tuple(
+        (
+            Extent(row["seq"], row["row_start"], row["row_stop"]),
+            row["schema_digest"],
+            row["inserts"] + row["updates"] + row["deletes"] + row["truncates"],
+        )
+        for row in rows
+    )
+    return TableBatch(
+        first["relation_id"], first["namespace"], first["table"], first["start_lsn"], first["end_lsn"], parts
+    )
+
+
+def split(batch: TableBatch) -> list[tuple[tuple[Extent, str, int], ...]]:
+    """The batch's parts, in order, in groups of about _APPEND_TASK_ROWS changes."""
+    groups: list[list[tuple[Extent, str, int]]] = []
+    size = _APPEND_TASK_ROWS
+    for part in batch.parts:
+        if size >= _APPEND_TASK_ROWS:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += part[2]
+    return [tuple(group) for group in groups]
+
+
+def schema_versions(
+    log_path: str, batch: TableBatch, snapshot: SnapshotIdentity | None, rules: DecodeRules
+) -> list[TableSchema]:
+    """The schemas of the batch's changes, oldest first, without those of changes that the snapshot has seen."""
+    log = open_log(log_path)
+    versions: dict[str, TableSchema] = {}
+    for extent, digest, _ in batch.parts:
+        if digest in versions:
+            continue
+        run = log.relation_runs(extent, batch.relation_id)[-1]
+        rows = log.read(extent)
+        xids = rows["xid"].to_numpy()[rows["relation_id"].to_numpy() == batch.relation_id]
+        if snapshot is None or not len(xids) or not visible(xids, snapshot).all():
+            versions[digest] = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+    return list(versions.values())
+
+
+def apply_mirror(task: ApplyTask) -> int:
+    """Fold the table's changes and merge them in one commit; returns how many there were. Runs on an executor."""
+    sink = task.target.sink()
+    state = _standing(task, sink.state())
+    if state.applied_lsn >= task.batch.end:
+        return 0
+    start = max(task.batch.start, state.applied_lsn)
+    found = read_table_changes(task.log_path, task.batch.relation_id, start, task.batch.end, task.rules)
+    changes = [kept for c in found if len(kept := fresh(c, start, task.snapshot).changes)]
+    if not changes:
+        sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
+        return 0
+    folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
+    if task.converging and isinstance(folded, Folded):
+        folded = _converged(task, folded)
+    sink.merge(folded, task.batch.end, state.applied_lsn)
+    if state.version % _MAINTAIN_EVERY == _MAINTAIN_EVERY - 1:
+        sink.maintain()
+    return sum(map(len, changes))
+
+
+def write_changes(task: ApplyTask) -> list[FileAction]:
+    """Write the task's parts as envelope rows in data files, for the driver to commit. Runs on an executor."""
+    sink = task.target.sink()
+    state = _standing(task, sink.state())
+    if state.applied_lsn >= task.batch.end:
+        return []
+    return sink.write_files(_envelopes(task, state), state.schema)
+
+
+def _envelopes(task: ApplyTask, state: SinkState) -> Iterator[pa.RecordBatch]:
+    log = open_log(task.log_path)
+    transactions = log.transactions(task.batch.start, task.batch.end)
+    for extent, _, _ in task.parts:
+        for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):
+            kept = fresh(found, state.applied_lsn, task.snapshot)
+            for batch in envelope(kept.changes, kept.commits, task.key).to_batches():
+                yield align(batch, state.schema)
+
+
+def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:
+    """Those of transactions that end above ``applied`` and that the snapshot's rows do not hold yet."""
+    commits = found.commits
+    keep = commits.end_lsn > applied
+    if snapshot is not None:
+        keep &= (commits.final_lsn >= snapshot.bound_lsn) | ~visible(found.changes.xid, snapshot)
+    if keep.all():
+        return found
+    rows = np.flatnonzero(keep)
+    kept = Commits(commits.final_lsn[rows], commits.end_lsn[rows], commits.commit_ts[rows])
+    return CommittedChanges(select(found.changes, rows), kept)
+
+
+def _standing(task: ApplyTask, state: SinkState | None) -> SinkState:
+    if state is None:
+        raise SinkError(
+            f"The lake has lost the table at {task.target.uri}.",
+            hint=f"Remove its folder in {task.root} and start again: it is read anew.",
+            relation=str(task.batch),
+        )
+    return state
+
+
+def _converged(task: ApplyTask, folded: Folded) -> Folded:
+    """What the target cannot say is read again; how long that may go on is durable before it is committed."""
+    orphaned = orphans(folded, task.target.sink().holds)
+    if not orphaned.any():
+        return folded
+    keys = folded.upserts.select(list(folded.key)).filter(pa.array(orphaned))
+    rows, bound = read_again(keys, task.source, task.target)
+    TableFolder(Path(task.root), task.batch.namespace, task.batch.name).converge_until(bound)
+    return complete(folded, orphaned, rows)

@@ -1,0 +1,96 @@
+"""How a table is cut into chunks, and which are left to read: pure functions over the word of catalog and log.
+
+A chunk is a range of heap blocks. Ranges hold as long as the heap is the same one: TRUNCATE, VACUUM FULL, CLUSTER and
+rewriting ALTERs give the table a new file and move rows without an event, so they make the plan void (``heap``), as a
+change of columns does (``shape``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from wal2lake.apply.fold import key_columns
+from wal2lake.columnar.types import TableSchema
+from wal2lake.spark.table_folder import Chunk, Column, SnapshotPlan
+
+if TYPE_CHECKING:
+    from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+
+BLOCK_BYTES = 8192
+
+
+def plan_chunks(blocks: int, chunk_bytes: int, parallelism: int) -> tuple[Chunk, ...]:
+    """Equal ranges of about ``chunk_bytes``, the last one open-ended, so blocks that come later are read too.
+
+    More than one are rounded up to a multiple of ``parallelism``: no core waits for another's last chunk.
+    """
+    wanted = -(-blocks * BLOCK_BYTES // chunk_bytes)
+    count = 1 if wanted <= 1 else min(blocks, -(-wanted // parallelism) * parallelism)
+    starts = [blocks * number // count for number in range(count)]
+    ends: list[int | None] = [*starts[1:], None]
+    return tuple(Chunk(number, start, end) for number, (start, end) in enumerate(zip(starts, ends, strict=True)))
+
+
+def plan_snapshot(
+    table: PublishedTable, heap: str, chunk_bytes: int, parallelism: int, text_columns: Collection[str] = ()
+) -> SnapshotPlan:
+    """A new plan for ``table``, whose heap files are ``heap`` now."""
+    return SnapshotPlan(
+        plan_id=uuid.uuid4().hex[:12],
+        relation_id=table.relation_id,
+        replica_identity=table.replica_identity,
+        shape=table_shape(table, text_columns),
+        heap=heap,
+        digest=table_schema(table).digest,
+        key=mirror_key(table),
+        columns=tuple(
+            Column(c.name, c.attnum, c.type_oid, c.typmod, c.base_oid, c.key)
+            for c in columns_as_read(table, text_columns)
+        ),
+        chunks=plan_chunks(table.blocks, chunk_bytes, parallelism),
+    )
+
+
+def still_holds(plan: SnapshotPlan, table: PublishedTable, heap: str, text_columns: Collection[str] = ()) -> bool:
+    """Whether chunks read under ``plan`` may be kept beside chunks read now."""
+    return (plan.relation_id, plan.shape, plan.heap) == (
+        table.relation_id,
+        table_shape(table, text_columns),
+        heap,
+    )
+
+
+def mirror_key(table: PublishedTable) -> tuple[str, ...]:
+    """The columns that identify a row in the mirror; () when only whole rows do."""
+    return key_columns(table_schema(table), table.primary_key)
+
+
+def columns_as_read(table: PublishedTable, text_columns: Collection[str]) -> tuple[CatalogColumn, ...]:
+    """The columns as COPY shall select them: ``text_columns`` (schema.table.column) by their output function."""
+    return tuple(
+        replace(column, type_oid=0, base_oid=0) if f"{table}.{column.name}" in text_columns else column
+        for column in table.columns
+    )
+
+
+def planned_schema(plan: SnapshotPlan, namespace: str, name: str) -> TableSchema:
+    """The columns that the snapshot's files have."""
+    described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in plan.columns)
+    return TableSchema.build(plan.relation_id, namespace, name, described, plan.replica_identity)
+
+
+def table_schema(table: PublishedTable) -> TableSchema:
+    """The table as the log announces it."""
+    described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in table.columns)
+    return TableSchema.build(table.relation_id, table.namespace, table.name, described, table.replica_identity)
+
+
+def table_shape(table: PublishedTable, text_columns: Collection[str] = ()) -> str:
+    """Changes exactly when the columns, the key or the rows that are published do."""
+    read = replace(table, columns=columns_as_read(table, text_columns))
+    content = (table_schema(read).digest, mirror_key(table), table.row_filter)
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""One Spark job, one task per item; a Wal2LakeError raised in a task comes back as that very error, not as text.
+
+Errors of any other kind are defects or Spark's own trouble: they fail the job, after Spark's retries.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from wal2lake.errors import Wal2LakeError
+from wal2lake.spark.failures import spark_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SCHEMA = "item bigint, outcome binary"
+
+
+def run_tasks(
+    spark: SparkSession, task: Callable[[Item], Result], items: Sequence[Item]
+) -> list[Result | Wal2LakeError]:
+    """Run ``task`` on executors for each item and give the outcomes in the items' order.
+
+    ``task`` must be an importable function; items and results travel pickled between our own processes.
+    Raises SparkLostError when the job itself fails.
+    """
+    if not items:
+        return []
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            outcomes = [pickle.dumps(attempt(task, items[number])) for number in numbers]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(numbers, pa.int64()), pa.array(outcomes, pa.binary())], ["item", "outcome"]
+            )
+
+    tasks = spark.range(0, len(items), 1, len(items)).mapInArrow(work, _SCHEMA)
+    try:
+        rows = sorted(tasks.collect(), key=lambda row: row["item"])
+    except (PySparkException, Py4JError) as error:
+        raise spark_failure(error) from error
+    return [pickle.loads(row["outcome"]) for row in rows]  # noqa: S301 - written by our own task above
+
+
+def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeError:
+    """The task's result, or the Wal2LakeError it raised; without a JVM, for tests and single items."""
+    try:
+        return task(item)
+    except Wal2LakeError as error:
+        return error

@@ -1,0 +1,99 @@
+"""A snapshot's files become the table: one commit when one snapshot read them all, else a few, each done once.
+
+The rule: every commit carries an LSN of its own, the last of them the log's start, so whoever dies in between is
+continued by doing all of it again: a sink passes over what it has applied. Newer chunks win: rows of their keys are
+deleted from what older snapshots read before their files are committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from wal2lake.apply.envelope import envelope_schema
+from wal2lake.apply.fold import Folded
+from wal2lake.columnar.types import TableSchema
+from wal2lake.errors import SinkError
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.sinks.base import FileAction
+from wal2lake.sinks.datafiles import read_batches
+from wal2lake.sinks.delta import DeltaSink
+from wal2lake.sinks.folder import Folder
+from wal2lake.spark.chunks import planned_schema
+from wal2lake.spark.table_folder import Done, DoneChunk, SnapshotPlan, TableFolder
+from wal2lake.spark.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The files that one snapshot read."""
+
+    snapshot: SnapshotIdentity
+    actions: list[FileAction]
+
+
+def land_snapshot(folder: TableFolder, plan: SnapshotPlan, target: Target, name: tuple[str, str], lsn: int) -> Done:
+    """Commit the finished chunks of ``plan`` so that the target stands at ``lsn``; doing it again changes nothing."""
+    chunks = list(folder.chunks(plan.plan_id).values())
+    stages = stages_of(chunks)
+    schema = planned_schema(plan, *name)
+    commit_stages(target.sink(), stages, plan.key, target_schema(schema, target), lsn)
+    if len(stages) > 1:
+        folder.converge_until(max(stage.snapshot.bound_lsn for stage in stages))
+    snapshots = [json.loads(stage.snapshot.to_json()) for stage in stages]
+    done = Done(plan.plan_id, lsn, sum(chunk.rows for chunk in chunks), snapshots)
+    folder.finish(done)
+    return done
+
+
+def target_schema(schema: TableSchema, target: Target) -> pa.Schema:
+    """The lake table's columns: the source table's, in append mode behind the envelope's."""
+    return envelope_schema(schema) if target.mode == "append" else schema.arrow_schema
+
+
+def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
+    """The chunks' files by the snapshot that read them, oldest first."""
+    stages: dict[SnapshotIdentity, Stage] = {}
+    for chunk in chunks:
+        snapshot = SnapshotIdentity.from_json(json.dumps(chunk.snapshot))
+        stage = stages.setdefault(snapshot, Stage(snapshot, []))
+        stage.actions.extend(FileAction(**action) for action in chunk.actions)
+    return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
+
+
+def commit_stages(sink: DeltaSink, stages: Sequence[Stage], key: Sequence[str], schema: pa.Schema, lsn: int) -> None:
+    """Commit the oldest files, then for each newer snapshot delete the keys it read, and commit its files.
+
+    The 2n − 1 commits of n snapshots take the last LSNs up to ``lsn``: below the log's start, where nothing else is.
+    """
+    assert key or len(stages) == 1, "rows without a key cannot come from several snapshots"
+    at = lsn - 2 * (len(stages) - 1)
+    standing = _standing(sink, lsn)
+    sink.commit_files(stages[0].actions, at, schema, standing, replace=standing is not None)
+    for stage in stages[1:]:
+        sink.merge(_deletes(sink, stage, key, schema), at + 1, at)
+        sink.commit_files(stage.actions, at + 2, schema, at + 1)
+        at += 2
+
+
+def _standing(sink: DeltaSink, lsn: int) -> int | None:
+    """Where the target stands: nowhere, within these commits, or where an earlier log left it, to be replaced."""
+    state = sink.state()
+    if state is not None and state.applied_lsn > lsn:
+        raise SinkError(
+            f"The table at {sink.uri} is ahead of this change log: another log's changes are in it.",
+            hint="Move it away, or choose another lake.path or pipeline.name.",
+            lsn=state.applied_lsn,
+        )
+    return None if state is None else state.applied_lsn
+
+
+def _deletes(sink: DeltaSink, stage: Stage, key: Sequence[str], schema: pa.Schema) -> Folded:
+    keys = pa.schema([schema.field(name) for name in key])
+    files = Folder(sink.uri)
+    batches = [batch for action in stage.actions for batch in read_batches(files, action.path, keys)]
+    deletes = pa.Table.from_batches(batches, keys)
+    return Folded(tuple(key), False, schema.empty_table(), deletes, {}, keys.empty_table())

@@ -1,0 +1,107 @@
+"""Where a micro-batch ends: always at the end LSN of a committed transaction, so a batch is never half of one.
+
+Offsets are {"lsn": end LSN}; a batch is (start, end]. Spark makes ``start`` durable before it hands it over, so
+whatever lies at or below it is released for retention right then. A barrier is a commit LSN that no batch crosses:
+batches end at the last transaction that commits before it, and only then go on past it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.spark.options import SourceOptions
+
+REFRESH_SECONDS = 0.02  # Spark asks every 10 ms when idle; between refreshes the answer comes from memory
+
+Offset = dict[str, int]
+
+
+class Offsets:
+    """The positions of one query over one log; not shared between threads."""
+
+    def __init__(self, log: ChangeLog, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._options = options
+        self._clock = clock
+        self._refreshed = clock()
+        self._target: int | None = None  # Trigger.AvailableNow: where the query ends
+        self._initial: int | None = None
+        self._last: int | None = None  # where the next batch starts, for Spark 4.0 and 4.1, which do not say
+        self._released = -1
+
+    def initial(self) -> Offset:
+        """``startingLsn``, else where the log begins; released at once, so that what is answered stays there."""
+        if self._initial is None:
+            given = self._options.starting_lsn
+            self._initial = beginning(self._log) if given is None else int(given)
+            self._release(self._initial)
+        self._last = self._initial
+        return {"lsn": self._initial}
+
+    def latest(self, start: Offset | None, max_bytes: int | None, max_rows: int | None) -> Offset:
+        """The end of the next batch; ``start`` itself when there is nothing new.
+
+        Without ``start`` (Spark 4.0, 4.1) the batch continues from the last end this process has seen, and the first
+        one after a restart is not limited, since nothing says where it starts.
+        """
+        self._refresh()
+        if start is not None:
+            self._last = start["lsn"]
+            self._release(self._last)
+        if self._last is None:
+            return {"lsn": self._end()}
+        self._last = self._batch_end(self._last, max_bytes, max_rows)
+        return {"lsn": self._last}
+
+    def newest(self) -> Offset:
+        """How far the log goes, for the lag in Spark's progress report."""
+        return {"lsn": int(self._log.last_end_lsn)}
+
+    def stop_at_newest(self) -> None:
+        """Trigger.AvailableNow: what comes after this call is not read."""
+        self._log.refresh()
+        self._target = int(self._log.last_end_lsn)
+
+    def committed(self, end: Offset) -> None:
+        """Spark has processed everything at or below ``end``."""
+        self._release(end["lsn"])
+
+    def planned(self, end: Offset) -> None:
+        """A batch up to ``end`` is under way, possibly one from before a restart."""
+        self._last = max(self._last or 0, end["lsn"])
+
+    def _batch_end(self, start: int, max_bytes: int | None, max_rows: int | None) -> int:
+        if start >= self._end():
+            return start
+        for barrier in sorted(self._log.barriers().values()):
+            end = self._within(start, max_bytes, max_rows, barrier)
+            if end > start:
+                return end
+        return self._within(start, max_bytes, max_rows, None)
+
+    def _within(self, start: int, max_bytes: int | None, max_rows: int | None, barrier: int | None) -> int:
+        end = self._log.end_lsn_within(start, max_bytes=max_bytes, max_rows=max_rows, before_commit_lsn=barrier)
+        return int(end) if self._target is None else min(int(end), max(start, self._target))
+
+    def _end(self) -> int:
+        newest = int(self._log.last_end_lsn)
+        return newest if self._target is None else min(newest, self._target)
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if now - self._refreshed >= REFRESH_SECONDS:
+            self._log.refresh()
+            self._refreshed = now
+
+    def _release(self, lsn: int) -> None:
+        if self._options.consumer is not None and lsn > self._released:
+            self._log.release(self._options.consumer, lsn)
+            self._released = lsn
+
+
+def beginning(log: ChangeLog) -> int:
+    """The end LSN after which the log still has every transaction: where the slot began, until retention trims."""
+    trimmed = log.segments and log.segments[0].seq > 0
+    return log.segments[0].previous_end_lsn if trimmed else int(log.start_lsn)

@@ -1,0 +1,103 @@
+"""The data source's options, checked once; names are case-insensitive, as Spark's are.
+
+``log`` (or ``.load(path)``), ``table``, ``startingLsn``, ``endingLsn`` (batch reads), ``maxBytesPerTrigger``,
+``maxRowsPerTrigger``, ``consumer``, ``unrepresentable``, ``textColumns`` (comma-separated schema.table.column).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wal2lake.errors import ConfigError
+from wal2lake.lsn import LSN
+from wal2lake.spark.read import DecodeRules
+
+_NAMES = (
+    "log", "path", "table", "startingLsn", "endingLsn", "maxBytesPerTrigger", "maxRowsPerTrigger", "consumer",
+    "unrepresentable", "textColumns",
+)  # fmt: skip
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query asks for.
+
+    ``table`` is (namespace, name), None for control rows. The range is (starting_lsn, ending_lsn], by the end LSN of
+    transactions; None is the log's own start or end. Limits are bytes and rows per micro-batch. Segments that
+    ``consumer`` has not passed are kept; without a name the query holds nothing back.
+    """
+
+    log: str
+    table: tuple[str, str] | None = None
+    starting_lsn: LSN | None = None
+    ending_lsn: LSN | None = None
+    max_bytes: int | None = None
+    max_rows: int | None = None
+    consumer: str | None = None
+    rules: DecodeRules = field(default_factory=DecodeRules)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read Spark's options; an unknown one is an error that lists the known. Raises ConfigError."""
+        given = {name.lower(): value for name, value in options.items()}
+        if unknown := sorted(given.keys() - {name.lower() for name in _NAMES}):
+            raise ConfigError(f"Unknown option {unknown[0]!r}.", hint=f"Known options: {', '.join(_NAMES)}.")
+        log = given.get("log") or given.get("path")
+        if not log:
+            raise ConfigError("The option log is missing.", hint='Name the change log: .option("log", "/path").')
+        return cls(
+            log=log.removeprefix("file://"),
+            table=_table(given.get("table")),
+            starting_lsn=_lsn(given.get("startinglsn")),
+            ending_lsn=_lsn(given.get("endinglsn")),
+            max_bytes=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
+            max_rows=_size("maxRowsPerTrigger", given.get("maxrowspertrigger")),
+            consumer=_consumer(given.get("consumer")),
+            rules=_rules(given.get("unrepresentable", "error"), given.get("textcolumns", "")),
+        )
+
+
+def _table(text: str | None) -> tuple[str, str] | None:
+    """``shop.orders``; the first dot divides, since schema names with a dot are rarer than table names with one."""
+    if not text:
+        return None
+    namespace, dot, name = text.partition(".")
+    if not (namespace and dot and name):
+        raise ConfigError(f"{text!r} is not a table.", hint="Write it with its schema: shop.orders.")
+    return namespace, name
+
+
+def _lsn(text: str | None) -> LSN | None:
+    return LSN.parse(text) if text else None
+
+
+def _size(name: str, text: str | None) -> int | None:
+    """A positive integer, with k, m or g for its powers of 1024, as Spark's own sizes have."""
+    if not text:
+        return None
+    match = re.fullmatch(r"\s*([0-9]+)\s*([kmg]?)b?\s*", text.lower())
+    if match is None or int(match[1]) == 0:
+        raise ConfigError(f"{name} must be a positive number, such as 1000000 or 64m; {text!r} is not.")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _consumer(text: str | None) -> str | None:
+    if text and not _CONSUMER.fullmatch(text):
+        raise ConfigError(
+            f"{text!r} cannot name a consumer.", hint="Use 1 to 100 letters, digits, dots, dashes, underscores."
+        )
+    return text or None
+
+
+def _rules(unrepresentable: str, text_columns: str) -> DecodeRules:
+    policy = unrepresentable.lower()
+    if policy not in ("error", "null"):
+        raise ConfigError(f"unrepresentable must be error or null; {unrepresentable!r} is neither.")
+    return DecodeRules(
+        "null" if policy == "null" else "error",
+        tuple(name.strip() for name in text_columns.split(",") if name.strip()),
+    )

@@ -1,0 +1,218 @@
+"""The managed pipeline: snapshot what is not in the lake yet, then follow the log batch by batch, all tables at once.
+
+The rule: nothing is decided from memory. What is applied stands in the tables' commits, what is read in the log's
+folder, how far the stream is in its checkpoint; so it may be killed anywhere and started again. Every table of a
+batch ends at the same LSN. A table that cannot go on is quarantined, durably and with its reason; the others go on,
+the log keeps what it will need (a consumer of its own), and each start tries it again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import InterruptedByUser, LockedError
+from wal2lake.spark.batches import Batches
+from wal2lake.spark.failures import SparkLostError, spark_failure
+from wal2lake.spark.progress import Progress
+from wal2lake.spark.session import build_session, running_session
+from wal2lake.spark.snapshot import Snapshots
+from wal2lake.spark.source import control_stream
+from wal2lake.spark.status import Ticker
+from wal2lake.spark.tables import exclusive, snapshots_root
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from wal2lake.config import Config
+
+_POLL_S = 0.2
+_STATUS_S = 1.0
+_HOUSEKEEPING_S = 30.0  # new tables are looked for, old segments removed
+_PATIENCE = "1s"
+_logger = logging.getLogger(__name__)
+
+
+def run_pipeline(
+    config: Config,
+    stop: threading.Event | None = None,
+    *,
+    until: int | None = None,
+    available_now: bool = False,
+) -> None:
+    """Run until ``stop`` is set, ``until`` (an LSN in bytes) is applied or, ``available_now``, the log as it is.
+
+    Waits for capture to create the log. Raises transient errors (ConnectError, SinkConflictError, SparkLostError)
+    as they come, for the supervisor to start it again, and at the end the reason of a quarantined table.
+    """
+    Pipeline(config, stop or threading.Event()).run(until=until, available_now=available_now)
+
+
+class Pipeline:
+    """One run. ``stop`` ends it after the batch under way; a snapshot under way is left where it is."""
+
+    def __init__(self, config: Config, stop: threading.Event) -> None:
+        self._config = config
+        self._stop = stop
+        self._progress = Progress(config)
+        self._turn = threading.Lock()  # held by a batch, or by a look for new tables
+        self._ending = False
+        self._failure: BaseException | None = None
+        self._snapshots: Snapshots | None = None
+
+    def run(self, *, until: int | None = None, available_now: bool = False) -> None:
+        """See run_pipeline."""
+        try:
+            log = self._await_log()
+            with exclusive(self._config), self._session() as spark, Ticker(self._tick, _STATUS_S):
+                self._work(spark, log, until, available_now)
+        except (InterruptedByUser, SparkLostError):
+            if not self._stop.is_set():
+                raise
+
+    def _await_log(self) -> ChangeLog:
+        path = self._config.log.path
+        while not ChangeLog.exists(path):
+            self._pause(f"Waiting for capture to create the change log at {path}.")
+        log = ChangeLog.open(path)
+        self._progress.open(log)
+        return log
+
+    def _pause(self, reason: str) -> None:
+        """Wait a little, saying why; raises InterruptedByUser when the pipeline shall end."""
+        if self._progress.status.state != reason:
+            _logger.info("%s", reason)
+        self._progress.status.state = reason
+        if self._stop.wait(_POLL_S):
+            raise InterruptedByUser("The pipeline was told to stop.")
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
+        """A session of our own is stopped at the end, one that was there is left."""
+        guest = running_session() is not None
+        self._spark = build_session(self._config)
+        try:
+            yield self._spark
+        finally:
+            if not guest:
+                self._spark.stop()
+
+    def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
+        root = snapshots_root(self._config)
+        snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._pause)
+        self._snapshots = snapshots
+        self._batches = Batches(self._config, spark, log, snapshots)
+        self._progress.follow(self._batches)
+        self._batches.snapshot_new(again=True)
+        position = committed_lsn(self._checkpoint) or log.start_lsn
+        self._progress.advance(position)
+        self._batches.retry_quarantined(position)
+        query = self._start(spark, available_now)
+        try:
+            self._watch(query, until)
+        finally:
+            self._end(query)
+        self._batches.require_all()
+
+    @property
+    def _checkpoint(self) -> Path:
+        return Path(self._config.log.path) / "checkpoints" / self._config.pipeline.name
+
+    def _start(self, spark: SparkSession, available_now: bool) -> StreamingQuery:
+        writer = control_stream(spark, self._config).writeStream.foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", str(self._checkpoint)).queryName(self._config.pipeline.name)
+        seconds = self._config.pipeline.trigger_seconds
+        trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{seconds} seconds"}
+        query: StreamingQuery = writer.trigger(**trigger).start()
+        return query
+
+    def _batch(self, rows: DataFrame, number: int) -> None:
+        """What foreachBatch calls, in a thread of its own."""
+        with self._turn:
+            try:
+                if self._ending:
+                    raise InterruptedByUser("The pipeline is ending.")
+                control = [row.asDict() for row in rows.collect()]
+                self._batches.apply(control)
+                self._progress.status.batch = number
+                if control:
+                    self._progress.advance(control[0]["end_lsn"])
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+
+    def _watch(self, query: StreamingQuery, until: int | None) -> None:
+        looked = time.monotonic()
+        log = ChangeLog.open(self._config.log.path)  # this thread's own
+        while query.isActive and not self._stop.is_set():
+            self._wait(query)
+            self._progress.advance(progress_lsn(query))
+            if until is not None and self._progress.reached(until):
+                return
+            if time.monotonic() - looked >= _HOUSEKEEPING_S:
+                self._look_for_new_tables()
+                log.refresh()
+                log.trim(self._config.log.retention_seconds)
+                looked = time.monotonic()
+        self._wait(query)
+
+    def _look_for_new_tables(self) -> None:
+        """Between batches, and never for long: whoever waits for a batch may be what the lock's owner waits for."""
+        with self._turn:
+            try:
+                self._batches.snapshot_new(patience=_PATIENCE)
+            except LockedError as error:
+                _logger.info("Looking for new tables again later: %s", error)
+
+    def _wait(self, query: StreamingQuery) -> None:
+        """A little, or until the query ends; raises why it failed."""
+        try:
+            query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # any number does
+        except (PySparkException, Py4JError) as error:
+            raise (self._failure or spark_failure(error)) from error
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
+        self._ending = True
+        with self._turn:
+            pass
+        query.stop()
+
+    def _tick(self) -> None:
+        """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""
+        copying = self._snapshots is not None and self._snapshots.copying
+        if copying and self._stop.is_set():
+            self._spark.sparkContext.cancelAllJobs()
+        self._progress.write(copying)
+
+
+def committed_lsn(checkpoint: Path) -> int | None:
+    """The end of the last batch that Spark counts as done; None when there is none.
+
+    Source: Spark's OffsetSeqLog and CommitLog: one file per batch, named by its number; an offset stands in the last
+    line.
+    """
+    done = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdecimal()]
+    if not done:
+        return None
+    last = (checkpoint / "offsets" / str(max(done))).read_text().strip().splitlines()[-1]
+    return int(json.loads(last)["lsn"])
+
+
+def progress_lsn(query: StreamingQuery) -> int:
+    """The end of the query's last batch, which may have held no change of any table; 0 before the first."""
+    progress = query.lastProgress
+    offset = progress["sources"][0]["endOffset"] if progress is not None else None
+    return int(json.loads(offset)["lsn"]) if offset else 0

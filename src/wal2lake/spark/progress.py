@@ -1,0 +1,114 @@
+"""How far the pipeline is, gathered for ``status/pipeline.json`` and for knowing when a position is reached."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.lsn import LSN
+from wal2lake.spark.status import PipelineStatus, Rates, State, write_status
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+    from wal2lake.spark.batches import Batches
+    from wal2lake.spark.tables import Table
+
+_EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
+_COUNT_S = 5.0  # rows are counted no more often
+_CATCHING_UP_S = 5.0  # a table that far behind is not simply streaming
+
+
+class _Count(NamedTuple):
+    """``rows`` of a table as counted ``at`` (monotonic seconds), after so many ``changes``."""
+
+    changes: int
+    at: float
+    rows: int
+
+
+class Progress:
+    """Written to by the pipeline's threads, read by the one that writes the status; each value stands for itself."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.status = PipelineStatus()
+        self._applied = 0
+        self._log: ChangeLog | None = None
+        self._batches: Batches | None = None
+        self._rates = Rates()
+        self._counts: dict[str, _Count] = {}
+
+    def open(self, log: ChangeLog) -> None:
+        """A reader of its own: a ChangeLog is not for several threads."""
+        self._log = ChangeLog.open(self._config.log.path)
+        self._applied = log.start_lsn
+
+    def follow(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def advance(self, lsn: int) -> None:
+        """Everything up to ``lsn`` is applied."""
+        self._applied = max(self._applied, int(lsn))
+
+    def reached(self, lsn: int) -> bool:
+        """Everything that committed up to ``lsn`` is applied, and the log has all of that."""
+        log = ChangeLog.open(self._config.log.path)
+        applied = self._applied
+        if applied >= lsn:
+            return True
+        return log.durable_lsn() >= lsn and not log.transactions(applied, lsn).num_rows
+
+    def write(self, copying: bool) -> None:
+        """Bring the status up to date and publish it; ``copying``: tables are being read."""
+        if self._log is None:
+            return
+        self._log.refresh()
+        self._measure(self._log)
+        if self._batches is not None:
+            self.status.state = "snapshot" if copying else "streaming"
+        for table in list(self._batches.tables.values()) if self._batches else ():
+            self._measure_table(table)
+        self.status.changes = sum(table.changes for table in self.status.tables.values())
+        self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
+        write_status(self._log.storage, self.status)
+
+    def _measure(self, log: ChangeLog) -> None:
+        status, applied = self.status, self._applied
+        behind = applied < log.last_end_lsn
+        status.applied_lsn, status.durable_lsn = str(LSN(applied)), str(log.durable_lsn())
+        status.lag_bytes = log.last_end_lsn - applied if behind else 0
+        status.lag_s = round(max(0.0, time.time() - _oldest_unapplied(log, applied)), 3) if behind else 0.0
+
+    def _measure_table(self, table: Table) -> None:
+        status = self.status.table(str(table))
+        status.chunks_total = table.chunks
+        status.chunks_done = table.chunks if table.in_lake else table.folder.count_chunks()
+        status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
+        status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
+        status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
+        status.reason = table.quarantine.reason if table.quarantine else None
+        applied = table.quarantine.lsn if table.quarantine else self._applied if table.in_lake else 0
+        status.applied_lsn = str(LSN(applied))
+        status.state = self._state(table)
+
+    def _count_rows(self, table: Table, changes: int) -> int:
+        """The lake table's rows, counted anew when it has changed and the last count is some seconds old."""
+        last, now = self._counts.get(str(table)), time.monotonic()
+        if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
+            last = self._counts[str(table)] = _Count(changes, now, table.target.sink().count_rows())
+        return last.rows
+
+    def _state(self, table: Table) -> State:
+        if table.quarantine:
+            return "quarantined"
+        if not table.in_lake:
+            return "snapshot"
+        behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)
+        return "catching_up" if behind else "streaming"
+
+
+def _oldest_unapplied(log: ChangeLog, applied: int) -> float:
+    """When the first transaction that is not applied committed, in Unix seconds."""
+    first = log.transactions(applied, log.end_lsn_within(applied, max_rows=1))
+    return _EPOCH_S + float(first["commit_ts"][0].as_py()) / 1e6 if first.num_rows else time.time()

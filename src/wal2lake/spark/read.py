@@ -1,0 +1,81 @@
+"""Reading one table's committed changes out of the log: what an executor task does, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from wal2lake.apply.envelope import Commits
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.plan import Extent
+from wal2lake.columnar.changes import Changes, Policy, decode_changes
+from wal2lake.columnar.types import TableSchema
+
+CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRules:
+    """What [pipeline] says of values without a place in the lake's types; see PipelineConfig for both."""
+
+    unrepresentable: Policy = "error"
+    text_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedChanges:
+    """N changes of one table under one schema, and how each committed (``changes.xid``: by which transaction)."""
+
+    changes: Changes
+    commits: Commits
+
+
+def read_table_changes(
+    log_path: str, relation_id: int, start: int, end: int, rules: DecodeRules | None = None
+) -> Iterator[CommittedChanges]:
+    """All changes of the relation in transactions with ``start`` < end LSN ≤ ``end``, in commit order.
+
+    One item per schema version and CHUNK_ROWS of an extent; Truncates that name the relation are rows of kind 'T'.
+    The same range gives the same rows however often it is read. Raises LogCorruptError, LogMismatchError (the range
+    is no longer held), ProtocolError, UnrepresentableError.
+    """
+    log = open_log(log_path)
+    transactions = log.transactions(start, end)
+    for extent in log.plan(start, end):
+        yield from read_extent(log, extent, relation_id, transactions, rules)
+
+
+def read_extent(
+    log: ChangeLog,
+    extent: Extent,
+    relation_id: int,
+    transactions: pa.Table,
+    rules: DecodeRules | None = None,
+) -> Iterator[CommittedChanges]:
+    """The relation's changes in one extent; ``transactions`` is the log's index of a range that encloses it."""
+    rules = rules or DecodeRules()
+    if relation_id not in log.counts(extent):
+        return
+    batch = log.read(extent)
+    for run in log.relation_runs(extent, relation_id):
+        schema = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+        for first in range(run.row_start, run.row_stop, CHUNK_ROWS):
+            rows = (first - extent.row_start, min(first + CHUNK_ROWS, run.row_stop) - extent.row_start)
+            changes = decode_changes(batch, schema, rows, unrepresentable=rules.unrepresentable)
+            if len(changes):
+                yield CommittedChanges(changes, Commits.of(changes.xid, transactions))
+
+
+def open_log(path: str) -> ChangeLog:
+    """The log as it is now; a Python worker that Spark uses again has read most of its metadata already."""
+    log = _opened(path)
+    log.refresh()
+    return log
+
+
+@lru_cache(maxsize=4)
+def _opened(path: str) -> ChangeLog:
+    return ChangeLog.open(path)

@@ -1,0 +1,241 @@
+"""Snapshots: consistent, parallel and resumable at once. One keeper per round, one Spark task per chunk.
+
+The rule: a chunk is durable the moment its task ends, with the identity of the snapshot that it was read under.
+If the keeper or the driver dies, the next round reads what is left under a new snapshot. A mirror with a key takes
+chunks of several snapshots: older ones are committed first, newer ones replace rows of the same key, and the log's
+events, filtered by the oldest snapshot, bring all of them to one state. Without a key, and in append mode, nothing
+could tell a moved row from a second one: there the chunks of a snapshot that is gone are thrown away.
+
+No lock is held from chunk to chunk: a session that waits for an exclusive one (TRUNCATE, ALTER TABLE) would make the
+tasks queue behind it and never get theirs. Instead heap files are noted before the snapshot and columns after it, and
+each task makes sure, under COPY's own lock, that the table was not rewritten since; if it was, it is read anew.
+
+Before a snapshot is taken, every transaction that writes at that time has ended: what it wrote before the table was
+published is not in the log, so the snapshot must decide about all of it (as PostgreSQL's own table synchronisation
+has it by creating a slot).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from wal2lake.apply.envelope import snapshot_envelope
+from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.types import TableSchema
+from wal2lake.errors import SchemaChangeError, ServerError, UnrepresentableError, Wal2LakeError
+from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.connection import Connection, connect
+from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
+from wal2lake.postgres.tables import await_running_transactions, heap_files, live_columns
+from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
+from wal2lake.spark.jobs import run_tasks
+from wal2lake.spark.landing import land_snapshot, target_schema
+from wal2lake.spark.table_folder import Chunk, DoneChunk, SnapshotPlan, TableFolder
+from wal2lake.spark.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from wal2lake.config import Config
+
+TABLE_ERRORS = (UnrepresentableError, SchemaChangeError)  # they concern one table; the others go on
+_ROUNDS = 20
+
+
+class TableChangedError(Wal2LakeError):
+    """The table was rewritten or lost a column while it was read; what was read does not count."""
+
+    transient: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """One chunk to read, as it travels to an executor."""
+
+    dsn: str
+    root: str
+    table: PublishedTable
+    plan: SnapshotPlan
+    chunk: Chunk
+    snapshot: SnapshotIdentity
+    target: Target
+    lsn: int
+
+
+class Snapshots:
+    """Brings tables into the lake. ``root``: the folder of the tables' folders; ``lsn``: where the log starts."""
+
+    def __init__(self, config: Config, spark: SparkSession, root: Path, lsn: int, pause: Callable[[str], None]) -> None:
+        """``pause(reason)`` sleeps a little while something is waited for, and raises to give up.
+
+        ``copying`` tells other threads that chunks are being read.
+        """
+        self._config = config
+        self._spark = spark
+        self._root = root
+        self._lsn = lsn
+        self._pause = pause
+        self.copying = False
+
+    def take(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
+        """Bring ``tables`` into the lake; those that cannot be come back with their reason.
+
+        Raises what concerns more than one table; whatever is read by then stays read.
+        """
+        failed: dict[str, Wal2LakeError] = {}
+        self.copying = True
+        try:
+            for _ in range(_ROUNDS):
+                unread = [t for t in tables if str(t) not in failed and not self._is_read(t)]
+                if not unread or not self._copy(unread, failed):
+                    break
+        finally:
+            self.copying = False
+        for table in tables:
+            if str(table) not in failed and self._is_read(table):
+                self._land(table, failed)
+        return failed
+
+    def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError]) -> bool:
+        """One round; True when a table changed under it, and another round is due."""
+        settings = self._config.source
+        with closing(connect(settings.dsn, application_name="wal2lake pipeline")) as connection:
+            await_running_transactions(connection, self._wait)
+            unread = {table.relation_id for table in tables}
+            heaps = heap_files(connection, sorted(unread))
+            with SnapshotKeeper(settings.dsn, ()) as keeper:
+                published = published_tables(connection, settings.publication)
+                tasks = [
+                    task
+                    for table in published
+                    if table.relation_id in unread
+                    for task in self._tasks(table, heaps[table.relation_id], keeper.identity)
+                ]
+                outcomes = run_tasks(self._spark, copy_chunk, tasks)
+        return _sort_out(tasks, outcomes, failed)
+
+    def _wait(self, running: int) -> None:
+        self._pause(f"Waiting for {running} running transactions to end before the snapshot.")
+
+    def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity) -> Iterator[CopyTask]:
+        plan = self._plan(table, heap)
+        for chunk in _missing(self._folder(table), plan):
+            yield CopyTask(
+                dsn=self._config.source.dsn,
+                root=str(self._root),
+                table=table,
+                plan=plan,
+                chunk=chunk,
+                snapshot=snapshot,
+                target=Target.of(self._config, table.namespace, table.name),
+                lsn=self._lsn,
+            )
+
+    def _plan(self, table: PublishedTable, heap: str) -> SnapshotPlan:
+        """The plan under way, if what was read for it can stand beside what is read now; else a new one.
+
+        Where it cannot, each round has a plan of its own, even if the last one read nothing yet: a task of a driver
+        that was killed may outlive it, and what it still finishes must not count for this round.
+        """
+        settings, folder = self._config.pipeline, self._folder(table)
+        plan = folder.plan()
+        several = plan is not None and bool(plan.key) and self._config.lake.mode == "mirror"
+        if plan is not None and several and still_holds(plan, table, heap, settings.text_columns):
+            return plan
+        cores = self._spark.sparkContext.defaultParallelism
+        plan = plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns)
+        folder.begin(plan)
+        return plan
+
+    def _is_read(self, table: PublishedTable) -> bool:
+        folder = self._folder(table)
+        plan = folder.plan()
+        return plan is not None and not _missing(folder, plan)
+
+    def _land(self, table: PublishedTable, failed: dict[str, Wal2LakeError]) -> None:
+        folder, name = self._folder(table), (table.namespace, table.name)
+        plan = folder.plan()
+        assert plan is not None
+        try:
+            land_snapshot(folder, plan, Target.of(self._config, *name), name, self._lsn)
+        except TABLE_ERRORS as error:
+            failed[str(table)] = error
+
+    def _folder(self, table: PublishedTable) -> TableFolder:
+        return TableFolder(self._root, table.namespace, table.name)
+
+
+def _missing(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
+    done = folder.chunks(plan.plan_id)
+    return [chunk for chunk in plan.chunks if chunk.number not in done]
+
+
+def _sort_out(
+    tasks: Sequence[CopyTask], outcomes: Sequence[int | Wal2LakeError], failed: dict[str, Wal2LakeError]
+) -> bool:
+    """Note the tables that cannot be read; True when one changed. Any other error is everyone's and is raised."""
+    changed = False
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if isinstance(outcome, TABLE_ERRORS):
+            failed.setdefault(str(task.table), outcome)
+        elif isinstance(outcome, TableChangedError):
+            changed = True
+        elif isinstance(outcome, Wal2LakeError):
+            raise outcome
+    return changed
+
+
+def copy_chunk(task: CopyTask) -> int:
+    """Read a chunk into data files and make that durable; returns its rows. Runs on an executor."""
+    schema = planned_schema(task.plan, task.table.namespace, task.table.name)
+    columns = columns_as_read(task.table, task.target.text_columns)
+    blocks = task.chunk.block_from, task.chunk.block_to
+    messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, partial(_require_heap, task))
+    batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
+    try:
+        actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
+    except ServerError as error:
+        _require_columns(task, error)
+        raise
+    chunk = DoneChunk(
+        number=task.chunk.number,
+        rows=sum(action.rows for action in actions),
+        snapshot=json.loads(task.snapshot.to_json()),
+        actions=[asdict(action) for action in actions],
+    )
+    TableFolder(Path(task.root), task.table.namespace, task.table.name).finish_chunk(task.plan.plan_id, chunk)
+    return chunk.rows
+
+
+def _require_heap(task: CopyTask, connection: Connection) -> None:
+    """Filenodes are never used again: the same one now as before the snapshot means that nothing was rewritten."""
+    heap = heap_files(connection, [task.table.relation_id])[task.table.relation_id]
+    if heap != task.plan.heap:
+        raise TableChangedError("The table was rewritten while it was read.", relation=str(task.table))
+
+
+def _require_columns(task: CopyTask, error: ServerError) -> None:
+    """COPY fails for a column, or a table, that was dropped after the plan was made."""
+    with closing(connect(task.dsn, application_name="wal2lake copy")) as connection:
+        now = {column.attnum for column in live_columns(connection, task.table.relation_id).values()}
+    if not now.issuperset(column.attnum for column in task.plan.columns):
+        raise TableChangedError("The table changed while it was read.", relation=str(task.table)) from error
+
+
+def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:
+    """COPY binary rows as the target's columns; in append mode they are 'R' rows at ``lsn``."""
+    lenient = target.unrepresentable == "null"
+    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, lenient=lenient)
+    table = pa.table(arrays, schema=schema.arrow_schema)
+    if target.mode == "append":
+        table = snapshot_envelope(table, schema, lsn)
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches

@@ -1,0 +1,109 @@
+"""``status/pipeline.json``: what the pipeline is doing, for people and monitors; written about once a second.
+
+Nothing is ever decided by it: what is done stands in the tables' commits and the log's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from wal2lake.changelog.storage import LocalStorage
+
+State = Literal["snapshot", "catching_up", "streaming", "quarantined"]
+
+
+@dataclass
+class TableStatus:
+    """One table. ``rows``: of the lake table; ``changes``: applied since this process began."""
+
+    state: State = "snapshot"
+    rows: int = 0
+    chunks_done: int = 0
+    chunks_total: int = 0
+    applied_lsn: str = "0/0"
+    changes: int = 0
+    changes_per_s: float = 0.0
+    reason: str | None = None
+
+
+@dataclass
+class PipelineStatus:
+    """The whole pipeline. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest
+    commit not yet applied; both 0 when level with the log."""
+
+    state: str = "starting"
+    batch: int = -1
+    applied_lsn: str = "0/0"
+    durable_lsn: str = "0/0"
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    changes: int = 0
+    changes_per_s: float = 0.0
+    tables: dict[str, TableStatus] = field(default_factory=dict)
+
+    def table(self, name: str) -> TableStatus:
+        return self.tables.setdefault(name, TableStatus())
+
+    def document(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), "ts": time.time(), **asdict(self)}
+
+
+class Rates:
+    """Changes per second by name, over about the last ten seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
+        self._clock = clock
+        self._window = window_s
+        self._marks: dict[str, list[tuple[float, int]]] = {}
+
+    def rate(self, name: str, total: int) -> float:
+        """Note that ``name`` stands at ``total`` now, and tell its rate."""
+        now = self._clock()
+        marks = self._marks.setdefault(name, [])
+        marks.append((now, total))
+        while len(marks) > 2 and now - marks[1][0] >= self._window:
+            marks.pop(0)
+        elapsed = now - marks[0][0]
+        return (total - marks[0][1]) / elapsed if elapsed > 0 else 0.0
+
+
+class Ticker:
+    """Calls ``tick`` about every ``interval_s`` seconds in a thread of its own, and once more at the end.
+
+    What it raises is raised where the block ends, unless something else is.
+    """
+
+    def __init__(self, tick: Callable[[], None], interval_s: float) -> None:
+        self._tick = tick
+        self._interval = interval_s
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="wal2lake status", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *failure: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._failure is not None and kind is None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(self._interval):
+                self._tick()
+            self._tick()
+        except Exception as error:  # noqa: BLE001 - it goes on in the thread that owns the block
+            self._failure = error
+
+
+def write_status(log: LocalStorage, status: PipelineStatus) -> None:
+    """Atomic, but not forced to disk: after a crash it would be out of date anyway."""
+    log.put("status/pipeline.json", json.dumps(status.document(), indent=1).encode(), durable=False)

@@ -1,0 +1,203 @@
+"""What is done of a table, as files in the change log's folder: ``snapshots/<pipeline>/<schema>.<table>/``.
+
+The rule: a file that says "done" is written once, whole, and never changed (``plan.json``, ``chunk-….json``,
+``done.json``); what follows the stream is one small document, replaced atomically (``columns.json``,
+``converging.json``, ``quarantine.json``). Whoever dies between two files leaves a state that the next run goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from wal2lake.changelog.storage import LocalStorage
+
+FORMAT = 1
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Heap blocks ``block_from`` ≤ block < ``block_to``; None: to the table's end, wherever it will be by then."""
+
+    number: int
+    block_from: int
+    block_to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the snapshot reads it, OIDs as in the catalog (0 for one that lands as its output text)."""
+
+    name: str
+    attnum: int
+    type_oid: int
+    typmod: int
+    base_oid: int
+    key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """How a table is read. Chunks read for another ``shape`` (columns, key, row filter) or ``heap`` (files) are void.
+
+    ``plan_id`` is in the name of every chunk file, so what a task of an abandoned plan still writes is never counted.
+    ``digest``: TableSchema.digest as the log will announce the table; ``key``: what identifies a row in the mirror.
+    """
+
+    plan_id: str
+    relation_id: int
+    replica_identity: str
+    shape: str
+    heap: str
+    digest: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far the target followed the table's schema: attnum of each column it has, digests of the versions it fits."""
+
+    attnums: Mapping[str, int]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoneChunk:
+    """A chunk whose rows lie in files: ``snapshot`` (a SnapshotIdentity) and ``actions`` (file actions) as JSON."""
+
+    number: int
+    rows: int
+    snapshot: Json
+    actions: Sequence[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The snapshot is in the lake at ``lsn``. ``snapshots``: the identities it was read under, oldest first."""
+
+    plan_id: str
+    lsn: int
+    rows: int
+    snapshots: Sequence[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a table is left out, since when (Unix seconds), and the LSN up to which it is applied (0: nothing)."""
+
+    error: str
+    reason: str
+    lsn: int
+    since: float
+
+
+class TableFolder:
+    """One table's files. Every read is of what the disk says now; a missing file is None."""
+
+    def __init__(self, root: Path, namespace: str, name: str) -> None:
+        self.path = root / f"{_encode(namespace)}.{_encode(name)}"
+        self._storage = LocalStorage(self.path)
+
+    def plan(self) -> SnapshotPlan | None:
+        document = self._read("plan.json")
+        return None if document is None else _plan(document)
+
+    def begin(self, plan: SnapshotPlan) -> None:
+        """Make ``plan`` the one that counts; whatever an earlier one had read is forgotten."""
+        self._storage.make_folders()
+        for name in self._storage.names("."):
+            if name.startswith("chunk-") or name in ("done.json", "converging.json"):
+                self._storage.remove(name)
+        self.follow(Followed({column.name: column.attnum for column in plan.columns}, (plan.digest,)))
+        self._write("plan.json", {"format": FORMAT, **asdict(plan)})
+
+    def finish_chunk(self, plan_id: str, chunk: DoneChunk) -> bool:
+        """Make the chunk durable; False when another task has done so before, whose files then count."""
+        name = f"chunk-{chunk.number:04d}.{plan_id}.json"
+        draft = f"{name}.{os.getpid()}-{time.monotonic_ns()}"
+        self._write(draft, asdict(chunk))
+        try:
+            os.link(self.path / draft, self.path / name)
+        except FileExistsError:
+            return False
+        finally:
+            self._storage.remove(draft)
+        return True
+
+    def chunks(self, plan_id: str) -> dict[int, DoneChunk]:
+        """The finished chunks of a plan by number."""
+        found = [self._read(name) for name in self._storage.names(".") if name.endswith(f".{plan_id}.json")]
+        return {document["number"]: DoneChunk(**document) for document in found if document is not None}
+
+    def count_chunks(self) -> int:
+        """How many chunks are finished, without reading them."""
+        names = self._storage.names(".")
+        return sum(name.startswith("chunk-") and name.endswith(".json") for name in names)
+
+    def done(self) -> Done | None:
+        document = self._read("done.json")
+        return None if document is None else Done(**document)
+
+    def finish(self, done: Done) -> None:
+        self._write("done.json", asdict(done))
+
+    def followed(self) -> Followed:
+        document = self._read("columns.json")
+        return Followed({}, ()) if document is None else Followed(document["attnums"], tuple(document["digests"]))
+
+    def follow(self, followed: Followed) -> None:
+        self._write("columns.json", asdict(followed))
+
+    def converging_until(self) -> int:
+        """LSN up to which a masked row may be missing in the target and is read again from the source; 0: never."""
+        document = self._read("converging.json")
+        return 0 if document is None else int(document["lsn"])
+
+    def converge_until(self, lsn: int) -> None:
+        if lsn > self.converging_until():
+            self._write("converging.json", {"lsn": int(lsn)})
+
+    def quarantine(self) -> Quarantine | None:
+        document = self._read("quarantine.json")
+        return None if document is None else Quarantine(**document)
+
+    def set_quarantine(self, error: Exception, lsn: int) -> None:
+        self._storage.make_folders()
+        quarantine = Quarantine(type(error).__name__, str(error), int(lsn), time.time())
+        self._write("quarantine.json", asdict(quarantine))
+
+    def lift_quarantine(self) -> None:
+        self._storage.remove("quarantine.json")
+
+    def _read(self, name: str) -> Json | None:
+        try:
+            document: Json = json.loads(self._storage.get(name))
+        except FileNotFoundError:
+            return None
+        return document
+
+    def _write(self, name: str, document: Json) -> None:
+        self._storage.put(name, json.dumps(document, indent=1).encode())
+
+
+def _plan(document: Json) -> SnapshotPlan:
+    fields = {name: value for name, value in document.items() if name != "format"}
+    fields["key"] = tuple(fields["key"])
+    fields["columns"] = tuple(Column(**column) for column in fields["columns"])
+    fields["chunks"] = tuple(Chunk(**chunk) for chunk in fields["chunks"])
+    return SnapshotPlan(**fields)
+
+
+def _encode(name: str) -> str:
+    """A dot inside a name must not look like the one between schema and table."""
+    return quote(name, safe="").replace(".", "%2E")

@@ -1,0 +1,111 @@
+"""The tables as this process knows them: loaded from their folders, which stay the truth."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wal2lake.errors import ConfigError, SchemaChangeError, Wal2LakeError
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.spark.table_folder import Quarantine, SnapshotPlan, TableFolder
+from wal2lake.spark.target import Target
+
+if TYPE_CHECKING:
+    from wal2lake.changelog.log import ChangeLog
+    from wal2lake.config import Config
+
+
+class Table:
+    """One table: what it was read by, where it goes, and why it is left out, if it is."""
+
+    def __init__(self, config: Config, log: ChangeLog, namespace: str, name: str) -> None:
+        self.folder = TableFolder(snapshots_root(config), namespace, name)
+        self.target = Target.of(config, namespace, name)
+        self._name = f"{namespace}.{name}"
+        self._log = log
+        self.load()
+
+    def load(self) -> None:
+        """Read the folder again."""
+        self._plan = self.folder.plan()
+        self._done = self.folder.done()
+        self.quarantine: Quarantine | None = self.folder.quarantine()
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def in_lake(self) -> bool:
+        """Its snapshot is committed."""
+        return self._done is not None
+
+    @property
+    def plan(self) -> SnapshotPlan:
+        assert self._plan is not None, "a table in the lake has a plan"
+        return self._plan
+
+    @property
+    def chunks(self) -> int:
+        return 0 if self._plan is None else len(self._plan.chunks)
+
+    def snapshot_at(self, lsn: int) -> SnapshotIdentity | None:
+        """The oldest snapshot that read the table, if it may have seen transactions that end above ``lsn``."""
+        assert self._done is not None
+        oldest = SnapshotIdentity.from_json(json.dumps(self._done.snapshots[0]))
+        return oldest if lsn < oldest.bound_lsn else None
+
+    def converges_at(self, lsn: int) -> bool:
+        """Several snapshots read the table, and the log has not yet passed all that they saw."""
+        assert self._done is not None
+        return len(self._done.snapshots) > 1 and lsn < self.folder.converging_until()
+
+    def require_relation(self, relation_id: int) -> None:
+        """Raise SchemaChangeError when the log speaks of another table of the same name."""
+        if relation_id != self.plan.relation_id:
+            raise SchemaChangeError(
+                "The table was dropped and another of its name was made.",
+                hint=f"Move {self.folder.path} and {self.target.uri} away, and it is read anew.",
+                relation=self._name,
+            )
+
+    def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
+        """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew anyway)."""
+        if lsn:
+            self._log.release(self._consumer, lsn)
+        self.folder.set_quarantine(error, lsn)
+        self.quarantine = self.folder.quarantine()
+
+    def lift_quarantine(self) -> None:
+        if self.quarantine is not None:
+            self.folder.lift_quarantine()
+            self._log.storage.remove(f"consumers/{self._consumer}.json")
+            self.quarantine = None
+
+    @property
+    def _consumer(self) -> str:
+        return f"{self.target.pipeline}@{self.folder.path.name}"
+
+
+@contextmanager
+def exclusive(config: Config) -> Iterator[None]:
+    """Be the only process that runs this pipeline; the lock ends with the process. Raises ConfigError."""
+    root = snapshots_root(config)
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
+                hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",
+            ) from None
+        yield
+
+
+def snapshots_root(config: Config) -> Path:
+    """The folder of all tables' folders of this pipeline."""
+    return Path(config.log.path) / "snapshots" / config.pipeline.name

@@ -1,0 +1,175 @@
+"""The typed stream of one table: the envelope, ``_unpublished``, then the table's columns as last announced.
+
+A column's NULL in a row of the stream is one of three, and the row says which: it is NULL in the source; it is
+unchanged TOAST (named in ``_unchanged``); or the source did not send it (named in ``_unpublished``: the column did not
+exist yet, a delete carries only the key, a truncate carries nothing).
+
+A query's schema is fixed when it starts. Rows from before a column was added, dropped or widened fit in; what a row
+has and the schema lacks stops the query, unless the table has lost it since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wal2lake.apply.envelope import ENVELOPE, envelope, envelope_schema
+from wal2lake.apply.events import widens
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.plan import Extent
+from wal2lake.columnar.types import TableColumn, TableSchema
+from wal2lake.errors import ConfigError, SchemaChangeError
+from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent
+
+PARTITION_ROWS = 100_000  # a partition takes extents until it has about so many log rows
+
+TableName = tuple[str, str]
+ExtentGroup = tuple[Extent, ...]
+
+_UNPUBLISHED = pa.field("_unpublished", pa.list_(pa.string()))
+_OWN = {*ENVELOPE.names, _UNPUBLISHED.name}
+
+
+def typed_schema(log: ChangeLog, table: TableName, end: int | None, rules: DecodeRules) -> pa.Schema:
+    """The stream's columns by the table's newest Relation among the transactions up to ``end`` (None: all).
+
+    Raises ConfigError when the log has not seen the table, SchemaChangeError when a name is taken twice.
+    """
+    known = newest_schemas(log, log.last_end_lsn if end is None else end, rules)
+    found = [schema for schema in known if (schema.namespace, schema.name) == table]
+    if not found:
+        names = ", ".join(sorted({schema.qualified_name for schema in known})) or "none yet"
+        raise ConfigError(
+            f"The change log has no table {table[0]}.{table[1]}.",
+            hint=f"It learns of a table by its first change. Known: {names}.",
+        )
+    return _typed(max(found, key=lambda schema: schema.relation_id))
+
+
+def newest_schemas(log: ChangeLog, end: int, rules: DecodeRules) -> list[TableSchema]:
+    """Every relation as it was last announced in the transactions that end at or below ``end``."""
+    for segment in reversed(log.segments):
+        if segment.commits and segment.first_commit_end_lsn <= end:
+            extent = log.plan(segment.previous_end_lsn, end)[-1]
+            announced = {a.oid for a in segment.announced if a.kind == "R" and a.row < extent.row_stop}
+            runs = [log.relation_runs(extent, oid)[-1] for oid in sorted(announced | segment.relations.keys())]
+            return [TableSchema.from_relation(run.relation, run.types, rules.text_columns) for run in runs]
+    return []
+
+
+def plan_typed(log: ChangeLog, table: TableName, start: int, end: int) -> list[ExtentGroup]:
+    """The range's extents that may hold changes of the table, in order, grouped for about PARTITION_ROWS each."""
+    groups: list[list[Extent]] = []
+    size = PARTITION_ROWS
+    for extent in log.plan(start, end):
+        if not _relations(log, extent, table):
+            continue
+        if size >= PARTITION_ROWS:
+            groups.append([])
+            size = 0
+        groups[-1].append(extent)
+        size += extent.row_stop - extent.row_start
+    return [tuple(group) for group in groups]
+
+
+def read_typed(
+    log_path: str,
+    table: TableName,
+    extents: Sequence[Extent],
+    span: tuple[int, int],
+    target: pa.Schema,
+    rules: DecodeRules,
+) -> Iterator[pa.RecordBatch]:
+    """The table's changes in ``extents``, which lie in the range ``span``, as batches of exactly ``target``.
+
+    Raises SchemaChangeError when the changes do not fit ``target``, and whatever read_table_changes raises.
+    """
+    log = open_log(log_path)
+    transactions = log.transactions(*span)
+    for extent in extents:
+        for relation_id in _relations(log, extent, table):
+            for found in read_extent(log, extent, relation_id, transactions, rules):
+                if (found.changes.schema.namespace, found.changes.schema.name) == table:
+                    yield from _conform(log, found, target, rules).to_batches()
+
+
+def _relations(log: ChangeLog, extent: Extent, table: TableName) -> list[int]:
+    """The relations with changes in the extent that bear the name there (a table made anew has another OID)."""
+    return [
+        relation_id
+        for relation_id in sorted(log.counts(extent))
+        if any((r.relation.namespace, r.relation.name) == table for r in log.relation_runs(extent, relation_id))
+    ]
+
+
+def _typed(schema: TableSchema) -> pa.Schema:
+    shape = envelope_schema(schema)
+    if _UNPUBLISHED.name in schema.arrow_schema.names:
+        raise SchemaChangeError(
+            f"The typed stream has a column {_UNPUBLISHED.name} of its own.",
+            hint="Rename the table's column, or leave it out of the publication's column list.",
+            relation=schema.qualified_name,
+        )
+    return shape.insert(len(ENVELOPE), _UNPUBLISHED)
+
+
+def _conform(log: ChangeLog, found: CommittedChanges, target: pa.Schema, rules: DecodeRules) -> pa.Table:
+    schema = found.changes.schema
+    _check_no_loss(log, schema, target, rules)
+    key = [column.name for column in schema.columns if column.key]
+    rows = envelope(found.changes, found.commits, key)
+    rows = rows.append_column(_UNPUBLISHED, _unpublished(rows["_op"], schema, target))
+    columns = [_column(rows, field, schema) for field in target]
+    return pa.table(columns, schema=target)
+
+
+def _column(rows: pa.Table, field: pa.Field, schema: TableSchema) -> pa.ChunkedArray:
+    if field.name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    column = rows[field.name]
+    if field.name not in _OWN and column.type != field.type and not widens(column.type, field.type):
+        raise SchemaChangeError(
+            f"The column is {column.type} in the log and {field.type} in the query.",
+            hint="Start the query again to take the table's present type. If the log has both, read what is older"
+            " by a batch read with endingLsn, then start a new query at that startingLsn.",
+            relation=schema.qualified_name,
+            column=field.name,
+        )
+    return column.cast(field.type)
+
+
+def _check_no_loss(log: ChangeLog, schema: TableSchema, target: pa.Schema, rules: DecodeRules) -> None:
+    """A column that the query lacks was either added since the query began, or dropped by the table since."""
+    extra = [column.name for column in schema.columns if column.name not in target.names]
+    if not extra:
+        return
+    present = {
+        column.name
+        for known in newest_schemas(log, log.last_end_lsn, rules)
+        if (known.namespace, known.name) == (schema.namespace, schema.name)
+        for column in known.columns
+    }
+    if added := [name for name in extra if name in present]:
+        raise SchemaChangeError(
+            "The table has a column that it did not have when the query started.",
+            hint="Start the query again: it goes on where it stopped, with the column.",
+            relation=schema.qualified_name,
+            column=added[0],
+        )
+
+
+def _unpublished(op: pa.ChunkedArray, schema: TableSchema, target: pa.Schema) -> pa.ChunkedArray:
+    """Per row the target's columns that the source did not send; one of three lists, by the row's kind."""
+    mine = {column.name: column for column in schema.columns}
+    columns = [name for name in target.names if name not in _OWN]
+    absent = [name for name in columns if name not in mine]
+    unsent = [name for name in columns if name not in mine or not _in_delete(mine[name], schema)]
+    lists = pa.array([absent, unsent, columns], _UNPUBLISHED.type)
+    return lists.take(pc.if_else(pc.equal(op, "T"), 2, pc.if_else(pc.equal(op, "D"), 1, 0)))
+
+
+def _in_delete(column: TableColumn, schema: TableSchema) -> bool:
+    """A delete carries the whole row under REPLICA IDENTITY FULL, else the key."""
+    return column.key or schema.replica_identity == "f"

@@ -1,0 +1,102 @@
+"""Which columns of a table are compared, and in which text; the rule both sides keep without sharing its code.
+
+A row becomes one text: for each compared column, in the source's order, the number of characters, ``:``, and the
+value in PostgreSQL's output form. NULL is ``:`` without a number, so NULL, '' and values that run into each other
+all differ. Rows digest to the two first 15-digit groups of the MD5 of its UTF-8 bytes, each summed over a key range:
+order does not matter, a doubled row does.
+
+A float is compared as the 16 hex digits of its IEEE 754 double (float4 widens exactly, every NaN is one value): two
+printers may disagree on the shortest digits of the same number, and -0 is not 0.
+
+Ranges are cut on the first key column, or the first column of a table without a key: integers as numbers, all else
+as the first 64 characters of its text in the order of its UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wal2lake.errors import VerifyError
+from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.verify.report import Key
+
+_INTEGERS = frozenset((20, 21, 23))  # int8, int2, int4
+_FLOATS = frozenset((700, 701))
+_LAKE_INTEGERS = frozenset(("byte", "short", "integer", "long"))
+_LAKE_FLOATS = frozenset(("float", "double"))
+RANGE_CHARACTERS = 64
+
+Piece = tuple[Key | None, Key | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words; ``finite``: what has no
+    place in the lake's type was written as NULL by policy, so infinity and NaN count as NULL."""
+
+    name: str
+    output_function: str
+    type: str
+    bits: bool
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared of one table. ``key`` are the key columns among ``columns`` (the first column without a key),
+    ``integer`` says that ranges are cut by number; ``missing`` columns are published, but not in the lake."""
+
+    table: PublishedTable
+    columns: tuple[ComparedColumn, ...]
+    key: tuple[ComparedColumn, ...]
+    integer: bool
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which keys are digested, and where they are cut: range i lies between bounds i − 1 and i (ascending, distinct).
+
+    ``pieces`` are [lower, upper) each, within the bounds; None is an open end, and NULL belongs to an open lower one.
+    """
+
+    bounds: tuple[Key, ...] = ()
+    pieces: tuple[Piece, ...] = ((None, None),)
+
+    def range(self, index: int) -> Piece:
+        ends = (None, *self.bounds, None)
+        return ends[index], ends[index + 1]
+
+
+def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: bool = False) -> Comparison:
+    """Match the published columns with the lake's (name → Delta type); columns only the lake has are left out.
+
+    ``finite``: the pipeline's policy wrote unrepresentable values as NULL. Raises VerifyError when none is common.
+    """
+    found = [column for column in table.columns if column.name in lake]
+    if not found:
+        raise VerifyError("Source and lake have no column in common.", relation=str(table))
+    columns = {column.name: _compared(column, lake[column.name], finite) for column in found}
+    key = _key(table, found)
+    return Comparison(
+        table,
+        tuple(columns.values()),
+        tuple(columns[column.name] for column in key),
+        key[0].base_oid in _INTEGERS and lake[key[0].name] in _LAKE_INTEGERS,
+        tuple(column.name for column in table.columns if column.name not in lake),
+    )
+
+
+def _compared(column: CatalogColumn, lake_type: str, finite: bool) -> ComparedColumn:
+    bits = column.base_oid in _FLOATS and lake_type in _LAKE_FLOATS
+    infinite = lake_type.startswith(("decimal", "date", "timestamp"))
+    return ComparedColumn(column.name, column.output_function, lake_type, bits, finite and infinite)
+
+
+def _key(table: PublishedTable, found: list[CatalogColumn]) -> list[CatalogColumn]:
+    """The primary key in its own order, else the replica identity's index, else the first column."""
+    by_name = {column.name: column for column in found}
+    primary = [by_name[name] for name in table.primary_key if name in by_name]
+    indexed = [column for column in found if column.key and table.replica_identity == "i"]
+    return primary or indexed or found[:1]

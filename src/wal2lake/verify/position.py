@@ -1,0 +1,145 @@
+"""How far a lake table is, told from its own commits and the change log, and which of its versions is the source's.
+
+A wal2lake commit carries the end LSN that it brings the table to. The version that stands for LSN P is the last one
+before the first commit beyond P, so what somebody else did to the table behind wal2lake's back is in it, and is found.
+That version is whole when the log, durable up to P, has no change of the table between the version's LSN and P. This
+decides only whether to wait: a wrong answer costs a false alarm, never a false proof, for rows are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from wal2lake.changelog.format import STATUS
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.lsn import LSN
+
+_LSN_KEY = "wal2lake.lsn"
+_HISTORY = 32  # commits looked at first; four times as many each time that is not enough
+_STATUS_SECONDS = 10.0  # a running process writes its status about once a second
+_POLL_SECONDS = 0.1
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A published table and where it lies in the lake."""
+
+    name: str
+    relation_id: int
+    uri: str
+
+    def position(self, lsn: LSN) -> LakePosition | None:
+        """None when the lake has no such table."""
+        return lake_position(DeltaTable(self.uri), lsn) if DeltaTable.is_deltatable(self.uri) else None
+
+    def at(self, position: LakePosition) -> DeltaTable:
+        """The version that ``position`` names."""
+        return DeltaTable(self.uri, version=position.version)
+
+
+@dataclass(frozen=True, slots=True)
+class LakePosition:
+    """The version of a table for one LSN; ``lsn`` is what it was brought to (0: no commit says so).
+
+    ``passed``: there is a later commit beyond the LSN, so this version is final. ``version`` −1: none is that old.
+    """
+
+    version: int
+    lsn: LSN
+    passed: bool
+
+
+def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
+    """The last version before the first wal2lake commit beyond ``lsn``."""
+    limit = _HISTORY
+    while True:
+        commits = delta.history(limit)
+        version, passed = delta.version(), False
+        for commit in commits:
+            applied = LSN.parse(commit[_LSN_KEY]) if _LSN_KEY in commit else None
+            if applied is not None and applied <= lsn:
+                return LakePosition(version, applied, passed)
+            if applied is not None:
+                version, passed = commit["version"] - 1, True
+        if len(commits) < limit:
+            return LakePosition(version, LSN(0), passed)
+        limit *= 4
+
+
+def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
+    """Whether a committed transaction in (start, end] changed the relation, as far as the log still goes back.
+
+    Retention only removes what every consumer is done with.
+    """
+    if log.segments and log.segments[0].seq > 0:
+        start = max(start, log.segments[0].previous_end_lsn)
+    return start < end and any(relation_id in log.counts(extent) for extent in log.plan(start, end))
+
+
+def await_snapshots(log: ChangeLog, tables: Sequence[Table], timeout_s: float, say: Say) -> None:
+    """Wait until the lake has all tables, as long as something runs and one more comes within ``timeout_s``.
+
+    A table's first version shows its own snapshot, which may be later than one taken before it.
+    """
+    since, fewest = time.monotonic(), len(tables)
+    while missing := [table for table in tables if not DeltaTable.is_deltatable(table.uri)]:
+        if len(missing) < fewest:
+            since, fewest = time.monotonic(), len(missing)
+        if time.monotonic() - since > timeout_s or not running(log):
+            return
+        say(f"Waiting for the snapshot of {_names(missing)}.")
+        time.sleep(_POLL_SECONDS)
+
+
+def await_tables(
+    log: ChangeLog, tables: Sequence[Table], lsn: LSN, timeout_s: float, say: Say
+) -> tuple[bool, str | None]:
+    """Wait until every table stands at ``lsn``, as long as something runs and moves within ``timeout_s``.
+
+    Returns whether ``lsn`` fits the lake (False: a batch went across it), and what is behind, if anything.
+    """
+    behind, seen, since = list(tables), None, time.monotonic()
+    while True:
+        positions = [(table, table.position(lsn)) for table in behind]
+        log.refresh()  # after the lake was looked at, so the log is never behind what the lake has
+        durable = log.durable_lsn()
+        unfinished = [(t, p) for t, p in positions if durable < lsn or p is None or not _whole(log, t, p, lsn)]
+        if any(position is not None and position.passed for _, position in unfinished):
+            return False, None
+        behind = [table for table, _ in unfinished]
+        if not behind:
+            return True, None
+        if (durable, unfinished) != seen:
+            seen, since = (durable, unfinished), time.monotonic()
+        if time.monotonic() - since > timeout_s or not running(log):
+            return True, _explanation(behind, durable, lsn)
+        say(f"Waiting for {'the change log' if durable < lsn else _names(behind)} to reach {lsn}.")
+        time.sleep(_POLL_SECONDS)
+
+
+def _whole(log: ChangeLog, table: Table, position: LakePosition, lsn: LSN) -> bool:
+    return position.version >= 0 and not log_touches(log, table.relation_id, position.lsn, lsn)
+
+
+def _explanation(behind: Sequence[Table], durable: LSN, lsn: LSN) -> str:
+    where = (
+        f"the change log is durable up to {durable} only" if durable < lsn else f"{_names(behind)} did not get there"
+    )
+    return f"The source was read at {lsn}, but {where}: `wal2lake run` until it has drained, then verify again."
+
+
+def _names(tables: Sequence[Table]) -> str:
+    names = [table.name for table in tables]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def running(log: ChangeLog) -> bool:
+    """Whether capture or a pipeline gave a sign of life just now."""
+    ages = (time.time() - log.storage.modified(f"{STATUS}/{name}") for name in log.storage.names(STATUS))
+    return any(age < _STATUS_SECONDS for age in ages)

@@ -1,0 +1,98 @@
+"""What verify found: one result per table, and every key range that differs. Nothing here compares anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from wal2lake.lsn import LSN
+
+Key = int | str
+
+HEADINGS = ("table", "result", "rows in source", "rows in lake", "ranges", "LSN", "version", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Rows whose ``column`` lies in [lower, upper); None is an open end, where NULL belongs too.
+
+    ``columns`` names what differs when the keys on both sides agree; it is empty when rows are missing or too many.
+    Text is ordered by its UTF-8 bytes (COLLATE "C").
+    """
+
+    column: str
+    lower: Key | None
+    upper: Key | None
+    rows_source: int
+    rows_lake: int
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        ends = [
+            f"{self.column} {sign} {end!r}" for sign, end in ((">=", self.lower), ("<", self.upper)) if end is not None
+        ]
+        what = f", differing in {', '.join(self.columns)}" if self.columns else ""
+        where = " and ".join(ends) or "all rows"
+        return f"{where}: {self.rows_source} rows in the source, {self.rows_lake} in the lake{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """One table at one LSN: the source under a snapshot, the lake at one Delta version.
+
+    ``problem`` is a sentence when the tables could not be compared in full (no lake table, a column missing).
+    ``ranges`` counts the key ranges compared; ``bad_ranges`` are those that differ, the first few narrowed down.
+    """
+
+    namespace: str
+    name: str
+    lsn: LSN
+    version: int | None
+    rows_source: int
+    rows_lake: int
+    ranges: int
+    bad_ranges: tuple[KeyRange, ...]
+    seconds: float
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad_ranges and self.problem is None
+
+    def row(self) -> tuple[str, ...]:
+        """The result as text, under HEADINGS."""
+        verdict = "equal" if self.ok else f"{len(self.bad_ranges)} ranges differ" if self.bad_ranges else "not compared"
+        version = "-" if self.version is None else str(self.version)
+        counts = (f"{self.rows_source:,}", f"{self.rows_lake:,}", str(self.ranges)) if self.ranges else ("-",) * 3
+        return (f"{self.namespace}.{self.name}", verdict, *counts, str(self.lsn), version, f"{self.seconds:.1f}")
+
+    def findings(self) -> list[str]:
+        """A line for everything that is wrong."""
+        table = f"{self.namespace}.{self.name}"
+        return [f"{table}: {what}" for what in ([self.problem] if self.problem else []) + [*map(str, self.bad_ranges)]]
+
+
+def uncompared(namespace: str, name: str, lsn: LSN, problem: str) -> TableResult:
+    """The result for a table of which the lake has nothing to compare."""
+    return TableResult(namespace, name, lsn, None, 0, 0, 0, (), 0.0, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """All tables at the same LSN. ``note`` says what weakens a difference, such as a lake known to be behind."""
+
+    lsn: LSN
+    tables: Sequence[TableResult]
+    note: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(table.ok for table in self.tables)
+
+    def to_json(self) -> str:
+        """One JSON object; LSNs as PostgreSQL writes them."""
+        tables = [asdict(table) | {"ok": table.ok, "lsn": str(table.lsn)} for table in self.tables]
+        document: dict[str, Any] = {"ok": self.ok, "lsn": str(self.lsn), "note": self.note, "tables": tables}
+        return json.dumps(document)

@@ -1,0 +1,217 @@
+"""Source = lake, table by table, at one LSN, while both go on.
+
+1. A snapshot of the source and its exact LSN (snapshot.py); right then a barrier in the change log, so that the
+   pipeline ends a batch at the last commit before that LSN.
+2. The source digested per key range (table.py), each table locked only as long as it is read. A table that a TRUNCATE
+   or a rewrite was faster with: then again with a new snapshot, that table first.
+3. Wait, with no lock held, until each lake table stands at the LSN. A batch that was already beyond cannot be taken
+   apart: then again with a new snapshot.
+4. The lake digested at the versions that stand for the LSN, and compared.
+
+A lake that is behind and does not move is compared as it stands: equal is a proof whatever the log says, and a
+difference is reported with what to do first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.config import Config
+from wal2lake.errors import ConfigError, SparkError, VerifyError
+from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.connection import connect
+from wal2lake.sinks.folder import table_uri
+from wal2lake.verify.comparison import Comparison, compare_columns
+from wal2lake.verify.lake import LakeTable, lake_types, verify_session
+from wal2lake.verify.position import Table, await_snapshots, await_tables
+from wal2lake.verify.report import TableResult, VerifyReport, uncompared
+from wal2lake.verify.snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
+from wal2lake.verify.table import RANGE_ROWS, SourceDigest, TableComparison, digest_source
+
+_ATTEMPTS = 5
+_WORKERS = 4
+_READERS = 2  # sessions that read the source at once
+_UNFIT = "The pipeline took batches across every snapshot's LSN: stop the workload for a moment, then verify again."
+
+
+def verify(
+    config: Config,
+    spark: SparkSession,
+    tables: Collection[str] | None = None,
+    *,
+    timeout_s: float = 60.0,
+    range_rows: int = RANGE_ROWS,
+    say: Callable[[str], None] = lambda _: None,
+) -> VerifyReport:
+    """Compare the published tables (or only ``tables``, as schema.name) with the lake.
+
+    Waits for the pipeline as long as it makes progress within ``timeout_s``. ``range_rows`` is about how many rows a
+    key range holds. ``say`` is told what is waited for. Differences are in the report; raises ConfigError (append
+    mode, no log, an unknown table), VerifyError when no snapshot fits, and the source's and Spark's errors.
+    """
+    if config.lake.mode != "mirror":
+        raise ConfigError(
+            "Verify compares rows, and an append-mode lake holds changes instead.",
+            hint='It works on lakes with lake.mode = "mirror".',
+        )
+    log = ChangeLog.open(config.log.path)
+    job = _Job(config, verify_session(spark), log, tables, timeout_s, range_rows, say)
+    job.await_snapshots()
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            report = job.attempt()
+        except TableMovedError as error:
+            job.hasten(error.relation)
+            report = None
+        if report is not None:
+            return report
+        say("The pipeline or a TRUNCATE was faster than the snapshot; taking another.")
+    return job.last_attempt()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    config: Config
+    session: SparkSession
+    log: ChangeLog
+    only: Collection[str] | None
+    timeout_s: float
+    range_rows: int
+    say: Callable[[str], None]
+    hasty: list[str] = field(default_factory=list)  # tables that moved before they were read, the last one first
+
+    def await_snapshots(self) -> None:
+        """Give a pipeline that is still copying tables the time to finish."""
+        with connect(self.config.source.dsn, application_name=APPLICATION) as connection:
+            published = published_tables(connection, self.config.source.publication)
+        await_snapshots(self.log, self._placed(self._chosen(published)), self.timeout_s, self.say)
+
+    def hasten(self, name: str | None) -> None:
+        """Have the table read first from now on."""
+        if name is not None:
+            self.hasty[:] = [name, *(other for other in self.hasty if other != name)]
+
+    def last_attempt(self) -> VerifyReport:
+        """An attempt that is compared however the lake stands."""
+        try:
+            report = self.attempt(last=True)
+        except TableMovedError as error:
+            raise VerifyError(
+                f"Tables were truncated, rewritten or locked during each of {_ATTEMPTS} snapshots.",
+                hint="Verify again when the source does less of that.",
+                relation=error.relation,
+            ) from error
+        assert report is not None
+        return report
+
+    def attempt(self, last: bool = False) -> VerifyReport | None:
+        """One snapshot; None when it does not fit the lake, unless it is the ``last``. Raises TableMovedError."""
+        source = self.config.source
+        with source_snapshot(source.dsn, self._waiting_for_slot) as snapshot:
+            with self._barrier(snapshot):
+                tables = self._chosen(snapshot.published(source.publication))
+                digests = self._digest_source(snapshot, tables)
+                fits, note = await_tables(self.log, self._placed(tables), snapshot.lsn, self.timeout_s, self.say)
+            if not (fits or last):
+                return None
+            with ThreadPoolExecutor(_WORKERS) as pool:
+                compared = list(pool.map(lambda table: self._compare(snapshot, table, digests.get(str(table))), tables))
+        report = VerifyReport(snapshot.lsn, [result for result, _ in compared])
+        notes = [note if fits else _UNFIT, *(coarse for _, coarse in compared)]
+        return report if report.ok else replace(report, note=" ".join(filter(None, notes)) or None)
+
+    def _digest_source(self, snapshot: SourceSnapshot, tables: Sequence[PublishedTable]) -> dict[str, SourceDigest]:
+        """By name; tables that are not in the lake yet are left out. The first failure ends all reading."""
+        hasty = {name: place for place, name in enumerate(self.hasty)}
+        ordered = sorted(tables, key=lambda table: hasty.get(str(table), len(hasty)))
+        with ThreadPoolExecutor(_READERS) as pool:
+            reading = {str(table): pool.submit(self._digest, snapshot, table) for table in ordered}
+            try:
+                for future in as_completed(reading.values()):
+                    future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                snapshot.cancel()
+                raise
+        return {name: digest for name, future in reading.items() if (digest := future.result()) is not None}
+
+    def _digest(self, snapshot: SourceSnapshot, table: PublishedTable) -> SourceDigest | None:
+        """Compared with the columns that the lake has by now; if it gets others on its way, it is read again."""
+        with _mapped(table):
+            placed = self._place(table)
+            position = placed.position(snapshot.lsn)
+            if position is None or position.version < 0:
+                return None
+            return digest_source(snapshot, self._comparison(table, placed.at(position)), self.range_rows)
+
+    def _waiting_for_slot(self) -> None:
+        self.say("Waiting for running transactions to end, as a snapshot must.")
+
+    def _chosen(self, published: Sequence[PublishedTable]) -> list[PublishedTable]:
+        names = {str(table) for table in published}
+        unknown = sorted(set(self.only or ()) - names)
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is not published.", hint=f"Published: {', '.join(sorted(names))}.")
+        return [table for table in published if not self.only or str(table) in self.only]
+
+    def _placed(self, tables: Sequence[PublishedTable]) -> list[Table]:
+        return list(map(self._place, tables))
+
+    def _place(self, table: PublishedTable) -> Table:
+        return Table(str(table), table.relation_id, table_uri(self.config.lake.path, table.namespace, table.name))
+
+    def _comparison(self, table: PublishedTable, delta: DeltaTable) -> Comparison:
+        return compare_columns(table, lake_types(delta), finite=self.config.pipeline.unrepresentable == "null")
+
+    @contextmanager
+    def _barrier(self, snapshot: SourceSnapshot) -> Iterator[None]:
+        name = f"verify-{snapshot.lsn:x}"
+        self.log.request_barrier(name, snapshot.lsn)
+        try:
+            yield
+        finally:
+            self.log.remove_barrier(name)
+
+    def _compare(
+        self, snapshot: SourceSnapshot, table: PublishedTable, digest: SourceDigest | None
+    ) -> tuple[TableResult, str | None]:
+        """The result, and a note when its ranges could not be narrowed. Raises TableMovedError."""
+        placed = self._place(table)
+        with _mapped(table):
+            position = placed.position(snapshot.lsn)
+            if position is None or position.version < 0:
+                what = "has no such table" if position is None else f"has no version as old as {snapshot.lsn}"
+                return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}"), None
+            delta = placed.at(position)
+            comparison = self._comparison(table, delta)
+            if digest is None or digest.comparison != comparison:
+                digest = digest_source(snapshot, comparison, self.range_rows)
+            both = TableComparison(snapshot, digest, LakeTable(self.session, delta))
+            return both.run(position.version), both.note
+
+
+@contextmanager
+def _mapped(table: PublishedTable) -> Iterator[None]:
+    """Let Spark's and Delta's exceptions leave the block as errors of our tree; their first line names files only."""
+    try:
+        yield
+    except PySparkException as error:
+        hint = "Was the table vacuumed meanwhile? Then verify again."
+        raise SparkError(
+            f"Spark could not read the table: {_first_line(error)}", relation=str(table), hint=hint
+        ) from error
+    except DeltaError as error:
+        raise VerifyError(f"The Delta table cannot be read: {_first_line(error)}", relation=str(table)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from wal2lake.monitor.progress import read_progress
+from wal2lake.monitor.view import line, render, size
+
+TABLES = {
+    "shop.orders": {"state": "streaming", "rows": 1200, "changes": 34, "changes_per_s": 5.0, "applied_lsn": "0/20"},
+    "shop.big": {"state": "snapshot", "rows": 0, "chunks_done": 3, "chunks_total": 8, "applied_lsn": "0/0"},
+    "shop.odd": {"state": "quarantined", "reason": "The column's type changed.", "applied_lsn": "0/10"},
+}
+
+
+def _status(folder: Path) -> str:
+    (folder / "status").mkdir()
+    capture = {"ts": time.time(), "state": "streaming", "durable_lsn": "0/7E0"}
+    pipeline = {
+        "ts": 0,
+        "state": "streaming",
+        "applied_lsn": "0/20",
+        "lag_bytes": 1984,
+        "lag_s": 1.25,
+        "tables": TABLES,
+    }
+    (folder / "status" / "capture.json").write_text(json.dumps(capture))
+    (folder / "status" / "pipeline.json").write_text(json.dumps(pipeline))
+    return str(folder)
+
+
+def test_nothing_yet_reads_as_not_running(tmp_path: Path) -> None:
+    assert line(read_progress(str(tmp_path))).startswith("capture not running; pipeline not running; tables: none yet")
+
+
+def test_a_line_says_everything(tmp_path: Path) -> None:
+    said = line(read_progress(_status(tmp_path)), "a note")
+    assert said == (
+        "capture streaming; pipeline streaming, silent; tables: 1 quarantined, 1 snapshot, 1 streaming; "
+        "34 changes, 5/s; lag 2.0 kB, 1.2 s; a note"
+    )
+
+
+def test_the_table_has_a_row_a_table(tmp_path: Path) -> None:
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - closed with the test
+    with console.file:
+        console.print(render(read_progress(_status(tmp_path))))
+    rows = console.export_text().splitlines()
+    assert any("shop.orders" in row and "1,200" in row and "2.0 kB, 1.2 s" in row for row in rows)
+    assert any("shop.big" in row and "snapshot 3/8" in row for row in rows)
+    assert any("shop.odd" in row and "type changed" in row and "2.0 kB" in row for row in rows)
+
+
+def test_sizes_have_the_unit_that_fits() -> None:
+    assert [size(n) for n in (0, 999, 1000, 2_500_000, 3 * 10**12)] == ["0 B", "999 B", "1.0 kB", "2.5 MB", "3.0 TB"]

@@ -1,0 +1,174 @@
+"""A source, its log and its lake for one test. The log is filled step by step, so every test is deterministic.
+
+``site`` runs the pipeline's functions in this process, one task after the other; ``spark_site`` runs all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.writer import LogWriter
+from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
+from wal2lake.lsn import LSN
+from wal2lake.spark.batches import Batches
+from wal2lake.spark.control import control_rows
+from wal2lake.spark.jobs import attempt
+from wal2lake.spark.pipeline import run_pipeline
+from wal2lake.spark.read import DecodeRules
+from wal2lake.spark.snapshot import Snapshots
+from wal2lake.spark.table_folder import TableFolder
+from wal2lake.spark.tables import snapshots_root
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+_numbers = itertools.count()
+_CHANGES = """
+SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
+    %s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)
+"""
+
+
+class Site:
+    """One database with publication and slot ``pub``, a log and a lake below ``folder``."""
+
+    def __init__(self, server: EmbeddedPostgres, folder: Path) -> None:
+        self.name = f"site{next(_numbers)}"
+        server.psql(f"CREATE DATABASE {self.name}")
+        self.dsn = server.dsn.replace("dbname=postgres", f"dbname={self.name}")
+        self.connection = psycopg.connect(self.dsn, autocommit=True)
+        self.connection.execute("SET synchronous_commit TO on")  # decoding sees only what is flushed
+        self.config = self.configure(folder)
+        self.position = 0
+
+    def configure(self, folder: Path, *, mode: Any = "mirror", **pipeline: Any) -> Config:
+        self.config = Config(
+            source=SourceConfig(dsn=self.dsn, publication="pub", slot=self.name),
+            log=LogConfig(path=str(folder / "log")),
+            lake=LakeConfig(path=str(folder / "lake"), mode=mode),
+            pipeline=PipelineConfig(**{"trigger_seconds": 0.1, **pipeline}),
+        )
+        return self.config
+
+    def configure_pipeline(self, **pipeline: Any) -> None:
+        self.config = replace(self.config, pipeline=replace(self.config.pipeline, **pipeline))
+
+    def sql(self, *statements: str) -> None:
+        """Each statement is a transaction of its own."""
+        for statement in statements:
+            self.connection.execute(statement.encode())
+
+    def publish(self, *tables: str) -> None:
+        """Make the publication, the slot and the empty log."""
+        self.sql(f"CREATE PUBLICATION pub FOR TABLE {', '.join(tables)}")
+        row = self.connection.execute(
+            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", [self.name]
+        ).fetchone()
+        assert row is not None
+        self.identity = LogIdentity("1", 1, self.name, self.name, "pub", LSN.parse(row[0]))
+        ChangeLog.create(self.config.log.path, self.identity)
+
+    def capture(self) -> None:
+        """Move all that has committed into the log, in one segment."""
+        rows = self.connection.execute(_CHANGES, [self.name, "pub"]).fetchall()
+        with LogWriter(self.config.log.path, self.identity) as writer:
+            if rows:
+                writer.append([b"w" + LSN.parse(lsn).to_bytes(8) + bytes(16) + data for lsn, data in rows])
+
+    def run(self) -> None:
+        """Capture, then let the pipeline start, apply what the log has, and end."""
+        self.capture()
+        log = ChangeLog.open(self.config.log.path)
+        batches = self.batches(log)
+        batches.snapshot_new(again=True)
+        batches.retry_quarantined(self.position or log.start_lsn)
+        settings = self.config.pipeline
+        rules = DecodeRules(settings.unrepresentable, settings.text_columns)
+        rows = list(control_rows(log, self.position or log.start_lsn, log.last_end_lsn, rules))
+        batches.apply(rows)
+        self.position = log.last_end_lsn
+        batches.require_all()
+
+    def batches(self, log: ChangeLog) -> Batches:
+        root = snapshots_root(self.config)
+        snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, lambda reason: None)
+        return Batches(self.config, LOCAL, log, snapshots)
+
+    def source(self, table: str) -> list[tuple[Any, ...]]:
+        rows = self.connection.execute(f"SELECT * FROM {table}".encode()).fetchall()
+        return sorted(rows, key=repr)
+
+    def lake(self, table: str) -> list[tuple[Any, ...]]:
+        return sorted((tuple(row.values()) for row in self.lake_table(table).to_pylist()), key=repr)
+
+    def lake_table(self, table: str) -> pa.Table:
+        return DeltaTable(f"{self.config.lake.path}/{table.replace('.', '/')}").to_pyarrow_table()
+
+    def folder(self, table: str) -> TableFolder:
+        return TableFolder(snapshots_root(self.config), *table.split("."))
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((Path(self.config.log.path) / "status/pipeline.json").read_text())
+        return found
+
+    def same(self, *tables: str) -> None:
+        for table in tables:
+            assert self.lake(table) == self.source(table), table
+
+
+class SparkSite(Site):
+    def run(self) -> None:
+        self.capture()
+        run_pipeline(self.config, available_now=True)
+
+
+class _Local:
+    """As much of a SparkSession as planning asks for."""
+
+    sparkContext = SimpleNamespace(defaultParallelism=2)
+
+
+LOCAL: Any = _Local()
+
+
+def run_here(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """jobs.run_tasks without a JVM; what travels is pickled all the same."""
+    return [pickle.loads(pickle.dumps(attempt(task, pickle.loads(pickle.dumps(item))))) for item in items]
+
+
+@pytest.fixture
+def site(server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", run_here)
+    monkeypatch.setattr("wal2lake.spark.batches.run_tasks", run_here)
+    with _opened(Site(server, tmp_path), server) as made:
+        yield made
+
+
+@pytest.fixture
+def spark_site(server: EmbeddedPostgres, spark: SparkSession, tmp_path: Path) -> Iterator[Site]:
+    with _opened(SparkSite(server, tmp_path), server) as made:
+        yield made
+
+
+@contextmanager
+def _opened(site: Site, server: EmbeddedPostgres) -> Iterator[Site]:
+    try:
+        yield site
+    finally:
+        site.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{site.name}'")
+        site.connection.close()
+        server.psql(f"DROP DATABASE {site.name} WITH (FORCE)")

@@ -1,0 +1,100 @@
+"""The supervisor with real processes in the place of its children: roles are swapped for small programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from wal2lake.config import Config
+from wal2lake.errors import SlotMissingError
+from wal2lake.run import supervisor as module
+from wal2lake.run.supervisor import Child, ChildFailedError, Supervisor
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config.from_dict({"source": {"dsn": "host=127.0.0.1 port=1"}, "log": {"path": str(tmp_path / "log")}})
+
+
+def _until(condition: object, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def _program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None:
+    """Let every child run ``body`` instead of a role."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nread config\n{body}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(module.sys, "executable", str(program))
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
+
+
+def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _program(monkeypatch, tmp_path, "exec sleep 60")
+    supervisor = Supervisor(config)
+    supervisor.start()
+    child = supervisor.children["capture"]
+    os.kill(child.pid or 0, signal.SIGKILL)
+
+    def restarted() -> bool:
+        supervisor.tick()
+        return child.starts == 2
+
+    _until(restarted)
+    supervisor.kill()
+
+
+def test_a_reason_that_time_does_not_mend_stops_everything(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = '{"error": "There is no slot.", "exit_code": 9}'
+    _program(monkeypatch, tmp_path, f"echo 'wal2lake-error: {error}' >&2; exit {SlotMissingError.exit_code}")
+    supervisor = Supervisor(config)
+    supervisor.start()
+    with pytest.raises(ChildFailedError, match=r"There is no slot\.") as caught:
+        _until(supervisor.tick)
+    assert caught.value.code == SlotMissingError.exit_code
+    supervisor.stop()
+
+
+def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _program(monkeypatch, tmp_path, "exit 75")
+    supervisor = Supervisor(config)
+    child = supervisor.children["pipeline"]
+    supervisor.start()
+
+    def often() -> bool:
+        supervisor.tick()
+        return child.starts >= 4
+
+    _until(often)
+    assert child.pause >= module._FIRST_PAUSE_S * 2**3
+    assert "pipeline" in supervisor.note or child.process is not None
+    supervisor.kill()
+
+
+def test_a_child_ends_when_its_parent_is_gone(config: Config, tmp_path: Path) -> None:
+    """The real child program: closing its standard input is what the parent's death looks like."""
+    child = Child("capture", tmp_path / "capture.log")
+    child.start(config)
+    assert child.process is not None and child.process.stdin is not None
+    _until(child.log_file.exists)
+    child.process.stdin.close()
+    _until(lambda: child.pid is None)
+    child.wait(1)
+
+
+def test_credentials_are_in_no_argument_list(config: Config, tmp_path: Path) -> None:
+    child = Child("capture", tmp_path / "capture.log")
+    child.start(config)
+    command = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    environment = Path(f"/proc/{child.pid}/environ").read_bytes()
+    assert b"port=1" not in command + environment
+    child.kill()

@@ -1,0 +1,136 @@
+"""Where batches end, against a real log, without a JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark_source.conftest import LogScript
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import LogMismatchError
+from wal2lake.lsn import LSN
+from wal2lake.spark import offsets
+from wal2lake.spark.offsets import Offsets
+from wal2lake.spark.options import SourceOptions
+from wal2lake.testing.stream import insert, relation
+
+
+@pytest.fixture(autouse=True)
+def refresh_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "REFRESH_SECONDS", 0)
+
+
+@pytest.fixture
+def three(log: LogScript) -> LogScript:
+    """Three transactions of 4, 3 and 4 messages, in two segments."""
+    log.transactions([relation(), insert(1, "a")], [insert(2, "b")])
+    log.transactions([insert(3, "c"), insert(4, "d")])
+    return log
+
+
+def open_offsets(log: LogScript, **options: object) -> Offsets:
+    return Offsets(ChangeLog.open(log.path), SourceOptions(log.path, **options))  # type: ignore[arg-type]
+
+
+def at(lsn: int) -> dict[str, int]:
+    return {"lsn": lsn}
+
+
+def test_the_initial_offset_is_where_the_log_begins(three: LogScript) -> None:
+    found = open_offsets(three)
+    assert found.initial() == found.initial() == at(three.start)
+    assert open_offsets(three, starting_lsn=LSN(three.ends[0])).initial() == at(three.ends[0])
+
+
+def test_an_empty_log_has_nothing_new(log: LogScript) -> None:
+    found = open_offsets(log)
+    assert found.latest(found.initial(), None, None) == at(log.start)
+
+
+def test_without_a_limit_all_is_one_batch(three: LogScript) -> None:
+    assert open_offsets(three).latest(at(three.start), None, None) == at(three.ends[2])
+
+
+def test_a_batch_is_whole_transactions_within_the_limit(three: LogScript) -> None:
+    found = open_offsets(three)
+    assert found.latest(at(three.start), None, 6) == at(three.ends[0])
+    assert found.latest(at(three.start), None, 7) == at(three.ends[1])
+    assert found.latest(at(three.ends[0]), 1, None) == at(three.ends[1])
+
+
+def test_one_transaction_goes_in_however_large(three: LogScript) -> None:
+    assert open_offsets(three).latest(at(three.start), None, 1) == at(three.ends[0])
+
+
+def test_new_segments_are_seen(three: LogScript) -> None:
+    found = open_offsets(three)
+    assert found.latest(at(three.ends[2]), None, None) == at(three.ends[2])
+    three.transactions([insert(5, "e")])
+    assert found.latest(at(three.ends[2]), None, None) == at(three.ends[3])
+    assert found.newest() == at(three.ends[3])
+
+
+def test_available_now_ends_at_what_there_was(three: LogScript) -> None:
+    found = open_offsets(three)
+    found.stop_at_newest()
+    three.transactions([insert(5, "e")])
+    assert found.latest(at(three.start), None, 3) == at(three.ends[0])
+    assert found.latest(at(three.ends[0]), None, None) == at(three.ends[2])
+    assert found.latest(at(three.ends[2]), None, None) == at(three.ends[2])
+
+
+def test_no_batch_crosses_a_barrier(three: LogScript) -> None:
+    found = open_offsets(three)
+    log = ChangeLog.open(three.path)
+    log.request_barrier("verify", three.ends[1])  # the third transaction commits above it
+    assert found.latest(at(three.start), None, None) == at(three.ends[1])
+    assert found.latest(at(three.ends[1]), None, None) == at(three.ends[2])
+    log.remove_barrier("verify")
+    assert found.latest(at(three.start), None, None) == at(three.ends[2])
+
+
+def test_the_nearest_of_several_barriers_counts(three: LogScript) -> None:
+    log = ChangeLog.open(three.path)
+    log.request_barrier("far", three.ends[1])
+    log.request_barrier("near", three.ends[0])
+    found = open_offsets(three)
+    ends = [three.start]
+    for _ in range(3):
+        ends.append(found.latest(at(ends[-1]), None, None)["lsn"])
+    assert ends[1:] == three.ends
+
+
+def test_what_is_durable_in_the_checkpoint_is_released(three: LogScript) -> None:
+    log = ChangeLog.open(three.path)
+    found = open_offsets(three, consumer="bi")
+    found.initial()
+    assert log.released() == {"bi": three.start}
+    found.latest(at(three.ends[0]), None, None)
+    assert log.released() == {"bi": three.ends[0]}
+    found.committed(at(three.ends[1]))
+    assert log.released() == {"bi": three.ends[1]}
+    found.latest(at(three.ends[0]), None, None)
+    assert log.released() == {"bi": three.ends[1]}
+
+
+def test_spark_4_0_says_no_start_and_batches_go_on_from_the_last_end(three: LogScript) -> None:
+    found = open_offsets(three)
+    found.initial()
+    assert found.latest(None, None, 3) == at(three.ends[0])
+    assert found.latest(None, None, 3) == at(three.ends[1])
+
+
+def test_spark_4_0_after_a_restart_is_not_limited_before_it_plans(three: LogScript) -> None:
+    assert open_offsets(three).latest(None, None, 1) == at(three.ends[2])
+    planned = open_offsets(three)
+    planned.planned(at(three.ends[0]))
+    assert planned.latest(None, None, 1) == at(three.ends[1])
+
+
+def test_a_trimmed_log_begins_later_and_refuses_what_is_gone(three: LogScript) -> None:
+    log = ChangeLog.open(three.path)
+    log.release("bi", three.ends[1])
+    assert log.trim(retention_s=0) == 1
+    found = open_offsets(three)
+    assert found.initial() == at(three.ends[1])
+    with pytest.raises(LogMismatchError, match="no longer holds"):
+        found.latest(at(three.start), None, 1)
