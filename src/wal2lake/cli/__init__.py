@@ -1,0 +1,1 @@
+"""The commands: each resolves its configuration, calls one function below, and prints the result."""

@@ -1,0 +1,75 @@
+"""The commands that look: where everything stands, and whether lake and source are equal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from wal2lake.cli.options import with_config
+from wal2lake.cli.output import console, err_console, print_json, say
+from wal2lake.config import Config
+from wal2lake.errors import VerifyError
+from wal2lake.monitor.view import render, size
+
+if TYPE_CHECKING:
+    from wal2lake.monitor.status import Status
+
+_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@with_config
+def status(config: Config, as_json: _Json = False) -> None:
+    """Where slot, change log and tables stand; exit code 1 when something is missing."""
+    from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
+
+    found = read_status(config)
+    if as_json:
+        print_json({**asdict(found), "ok": not found.problems})
+    else:
+        console.print(_places(found))
+        console.print(render(found.progress))
+        for problem in found.problems:
+            say(problem)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _places(found: Status) -> Table:
+    table = Table(box=None, show_header=False)
+    if found.server_wal_lsn is not None:
+        table.add_row("server", f"WAL at {found.server_wal_lsn}")
+    if found.slot is not None and found.slot.confirmed_flush_lsn is not None:
+        busy = f"in use by {found.slot.active_pid}" if found.slot.active else "idle"
+        table.add_row(f"slot {found.slot.slot_name}", f"{busy}, confirmed {found.slot.confirmed_flush_lsn}")
+        if found.server_wal_lsn is not None:
+            table.add_row(
+                "", f"{size(max(0, found.server_wal_lsn - found.slot.confirmed_flush_lsn))} behind the server"
+            )
+    if found.log is not None:
+        table.add_row(
+            "change log", f"{found.log.segments} segments, {size(found.log.size)}, durable to {found.log.durable_lsn}"
+        )
+    for name, lsn in found.applied.items():
+        table.add_row(name, "no table yet" if lsn is None else f"applied to {lsn}")
+    return table
+
+
+@with_config
+def verify(
+    config: Config,
+    tables: Annotated[list[str] | None, typer.Argument(help="schema.table …; all without.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Prove that lake and source are equal, per key range, at one LSN; the stream may go on meanwhile."""
+    from wal2lake.run.verifying import show_report, verify_lake  # noqa: PLC0415
+
+    report = verify_lake(config, err_console, tables)
+    if as_json:
+        console.out(report.to_json(), highlight=False)
+    else:
+        show_report(report, console)
+    if not report.ok:
+        raise typer.Exit(VerifyError.exit_code)

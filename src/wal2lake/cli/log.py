@@ -1,0 +1,75 @@
+"""`wal2lake log`: look into the change log. Lines name kinds, relations and lengths, never a cell value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from wal2lake.cli.options import with_config
+from wal2lake.cli.output import console, print_json, say
+from wal2lake.config import Config
+from wal2lake.errors import LogCorruptError
+from wal2lake.lsn import LSN
+
+if TYPE_CHECKING:
+    from wal2lake.changelog.log import ChangeLog
+
+app = typer.Typer(help="The change log: list its segments, dump its messages, verify its files.", no_args_is_help=True)
+
+
+@app.command("list")
+@with_config
+def list_(
+    config: Config, as_json: Annotated[bool, typer.Option("--json", help="One JSON object per segment.")] = False
+) -> None:
+    """One line per segment, oldest first."""
+    from wal2lake.changelog.dump import list_segments  # noqa: PLC0415 - the core installs without Arrow
+
+    segments = list(list_segments(_open(config)))
+    if as_json:
+        for segment in segments:
+            print_json(segment)
+        return
+    table = Table(*(segments[0] if segments else ("segment",)), box=None)
+    for segment in segments:
+        table.add_row(*map(str, segment.values()))
+    console.print(table)
+
+
+@app.command()
+@with_config
+def dump(
+    config: Config,
+    start: Annotated[str, typer.Option("--from", help="Transactions that end above this LSN.")] = "",
+    end: Annotated[str, typer.Option("--to", help="Transactions that end at or below this LSN.")] = "",
+) -> None:
+    """One line per message of committed transactions: LSN, xid, kind."""
+    from wal2lake.changelog.dump import dump_messages  # noqa: PLC0415
+
+    log = _open(config)
+    first = LSN.parse(start) if start else log.start_lsn
+    for line in dump_messages(log, first, LSN.parse(end) if end else log.last_end_lsn):
+        console.out(line, highlight=False)
+
+
+@app.command()
+@with_config
+def verify(config: Config) -> None:
+    """Build every segment's index and metadata anew from its raw messages, and compare."""
+    from wal2lake.changelog.dump import verify_log  # noqa: PLC0415
+
+    log = _open(config)
+    faults = list(verify_log(log))
+    for fault in faults:
+        console.out(fault, highlight=False)
+    say(f"{len(log.segments)} segments, {len(faults)} faults.")
+    if faults:
+        raise typer.Exit(LogCorruptError.exit_code)
+
+
+def _open(config: Config) -> ChangeLog:
+    from wal2lake.changelog.log import ChangeLog  # noqa: PLC0415
+
+    return ChangeLog.open(config.log.path)

@@ -1,0 +1,98 @@
+"""The options that every command shares are declared once, and reach the command as one Config.
+
+`with_config` puts them into the command's signature, where the command line library finds them, and takes them out
+again before the command is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wal2lake.config import Config
+from wal2lake.errors import ConfigError
+
+DEFAULT_FILE = Path("wal2lake.toml")
+_PANEL = "Configuration"
+
+
+def _option(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=_PANEL, show_default=False)
+
+
+_SHARED: dict[str, Any] = {
+    "config_file": Annotated[
+        Path | None, _option("The configuration file; wal2lake.toml where there is one.", "--config", "-c")
+    ],
+    "dsn": Annotated[
+        str | None,
+        _option("The source, as libpq says it; else PGHOST, PGSERVICE and the other PG* variables.", "--dsn"),
+    ],
+    "publication": Annotated[str | None, _option("The publication to read.", "--publication")],
+    "slot": Annotated[str | None, _option("The logical replication slot.", "--slot")],
+    "log": Annotated[str | None, _option("The change log's folder.", "--log")],
+    "lake": Annotated[str | None, _option("The folder of the Delta tables.", "--lake")],
+    "mode": Annotated[str | None, _option("mirror (the tables as they are) or append (every change a row).", "--mode")],
+    "master": Annotated[str | None, _option("Spark's master, as local[2,4] or spark://host:7077.", "--master")],
+    "spark_conf": Annotated[list[str] | None, _option("A Spark setting NAME=VALUE; may be repeated.", "--conf")],
+    "settings": Annotated[
+        list[str] | None, _option("Any setting SECTION.KEY=VALUE of the file; may be repeated.", "--set")
+    ],
+}
+_PLACES = {
+    "dsn": "source.dsn",
+    "publication": "source.publication",
+    "slot": "source.slot",
+    "log": "log.path",
+    "lake": "lake.path",
+    "mode": "lake.mode",
+    "master": "spark.spark.master",
+}
+
+
+def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command(config, …)`` the shared options on its command line."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "config"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _SHARED.items()
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in _SHARED}
+        return command(config=resolve(**given), **values)
+
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    wrapper.__signature__ = signature.replace(parameters=parameters + shared)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters + shared}
+    return wrapper
+
+
+def resolve(
+    *,
+    config_file: Path | None = None,
+    spark_conf: list[str] | None = None,
+    settings: list[str] | None = None,
+    **flags: str | None,
+) -> Config:
+    """Read the file, the environment and the flags into one Config; raises ConfigError."""
+    overrides: dict[str, Any] = {_PLACES[name]: value for name, value in flags.items() if value is not None}
+    overrides.update(_pair("--set", item) for item in settings or ())
+    overrides.update((f"spark.{name}", value) for name, value in (_pair("--conf", item) for item in spark_conf or ()))
+    if config_file is None and DEFAULT_FILE.exists():
+        config_file = DEFAULT_FILE
+    return Config.load(config_file, overrides)
+
+
+def _pair(flag: str, item: str) -> tuple[str, str]:
+    name, equals, value = item.partition("=")
+    if not equals or "." not in name:
+        raise ConfigError(f"{flag} takes NAME=VALUE with a dotted name.", hint=f"As in {flag} spark.sql.x=1.")
+    return name, value

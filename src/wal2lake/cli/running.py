@@ -1,0 +1,83 @@
+"""The commands that run: both children under one parent, each alone, or the demonstration around them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wal2lake.cli.options import with_config
+from wal2lake.cli.output import err_console, print_json, say
+from wal2lake.config import Config
+from wal2lake.monitor.progress import read_progress
+from wal2lake.monitor.view import View
+from wal2lake.run.child import ROLES, stop_on_signals
+from wal2lake.run.supervisor import Supervisor
+
+_TICK_S = 0.25
+
+
+@with_config
+def run(config: Config) -> None:
+    """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
+
+    Capture and pipeline are two processes that share the change log; whichever dies is started again.
+    """
+    stop = threading.Event()
+    stop_on_signals(stop)
+    supervisor = Supervisor(config)
+    supervisor.start()
+    try:
+        with View(err_console) as view:
+            while not stop.wait(_TICK_S):
+                supervisor.tick()
+                view.show(read_progress(config.log.path), supervisor.note)
+            say("Stopping: the batch in hand is finished first. Ctrl-C again ends at once; nothing is lost either way.")
+            _kill_on_second_signal(supervisor)
+    finally:
+        supervisor.stop()
+
+
+def _kill_on_second_signal(supervisor: Supervisor) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: supervisor.kill())
+
+
+@with_config
+def capture(config: Config) -> None:
+    """Only the first half: replication slot to change log, on a small host near the server."""
+    _alone("capture", config)
+
+
+@with_config
+def pipeline(config: Config) -> None:
+    """Only the second half: change log to lake, as a Spark job."""
+    _alone("pipeline", config)
+
+
+def _alone(role: str, config: Config) -> None:
+    stop = threading.Event()
+    stop_on_signals(stop)
+    say(f"Running {role}; Ctrl-C ends it cleanly.")
+    ROLES[role](config, stop)
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long the workload runs.")] = 60.0,
+    folder: Annotated[Path, typer.Option(help="Where the demonstration's tables and log lie.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,
+) -> None:
+    """A live shop database in a PostgreSQL of its own, mirrored into Delta tables and verified."""
+    from wal2lake.demo.shop import DemoOptions, run_demo  # noqa: PLC0415 - the core installs without Arrow and Spark
+
+    started = time.monotonic()
+    summary = run_demo(DemoOptions(folder=folder, seconds=seconds, seed=seed), err_console)
+    if as_json:
+        print_json({**summary, "seconds": round(time.monotonic() - started, 1)})
+    if not summary["verified"]:
+        raise typer.Exit(18)

@@ -1,0 +1,89 @@
+"""Begin and end: `init` writes the configuration, `check` says what is not ready and how to mend it, `drop` removes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from wal2lake.cli.options import DEFAULT_FILE, with_config
+from wal2lake.cli.output import console, print_json, say
+from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
+from wal2lake.errors import ConfigError
+from wal2lake.postgres.connection import connect
+from wal2lake.postgres.preflight import preflight
+from wal2lake.postgres.slots import slot_state
+from wal2lake.wire.command_text import quote_identifier
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = DEFAULT_FILE,
+    dsn: Annotated[str, typer.Option(help="libpq's connection string of the source.")] = "",
+    publication: Annotated[str, typer.Option(help="The publication to read.")] = "wal2lake",
+    slot: Annotated[str, typer.Option(help="The replication slot to make.")] = "wal2lake",
+    lake: Annotated[str, typer.Option(help="The folder of the Delta tables.")] = LakeConfig.path,
+    log: Annotated[str, typer.Option(help="The change log's folder.")] = LogConfig.path,
+    force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
+) -> None:
+    """Write a commented wal2lake.toml."""
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already.", hint="--force overwrites it.")
+    SourceConfig(slot=slot)
+    write_config(path, dsn=dsn, publication=publication, slot=slot, lake=lake, log=log)
+    say(f"Wrote {path}. Next: wal2lake check")
+
+
+def write_config(path: Path, **values: str) -> None:
+    """Fill the template; the file may hold a password, so only its owner can read it."""
+    text = (files("wal2lake.cli") / "template.toml").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", json.dumps(value, ensure_ascii=False))
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+@with_config
+def check(
+    config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False
+) -> None:
+    """See whether the server is ready; every finding comes with the SQL that mends it."""
+    findings = preflight(config.source.dsn, config.source.publication, config.source.slot)
+    failed = any(not finding.ok and finding.level == "error" for finding in findings)
+    if as_json:
+        print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
+    else:
+        table = Table("", "check", "finding", box=None)
+        for finding in findings:
+            mark = "[green]ok[/]" if finding.ok else "[red]error[/]" if finding.level == "error" else "[yellow]warn[/]"
+            table.add_row(mark, finding.name, finding.text + (f"\n[bold]{finding.sql}[/]" if finding.sql else ""))
+        console.print(table)
+        say("Not ready: mend what is marked error." if failed else "Ready. Next: wal2lake run")
+    if failed:
+        raise typer.Exit(1)
+
+
+@with_config
+def drop(
+    config: Config,
+    with_publication: Annotated[bool, typer.Option("--with-publication", help="Drop the publication as well.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove the replication slot (and the publication) from the server; the lake and the log stay."""
+    slot = config.source.slot
+    if not yes:
+        typer.confirm(f"Drop the slot {slot}? What is not in the change log yet is lost to this pipeline.", abort=True)
+    with connect(config.source.dsn, application_name="wal2lake drop") as connection:
+        if slot_state(connection, slot) is None:
+            say(f"There is no slot {slot}.")
+        else:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+            say(f"Dropped the slot {slot}.")
+        if with_publication:
+            connection.execute(f"DROP PUBLICATION IF EXISTS {quote_identifier(config.source.publication)}")
+            say(f"Dropped the publication {config.source.publication}.")
+    say(f"Delete {config.log.path} before you begin again: it belongs to that slot.")

@@ -1,0 +1,171 @@
+"""The whole way by one command: a server, a shop, its workload, the pipeline as a user runs it, and the proof.
+
+Nothing here is made for the demonstration alone: the server is the one tests use, the children are those of
+`wal2lake run`, and verify is `wal2lake verify`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wal2lake.config import Config
+from wal2lake.demo.workload import Workload
+from wal2lake.errors import ConfigError
+from wal2lake.monitor.progress import Progress, read_progress
+from wal2lake.monitor.view import View
+from wal2lake.run.supervisor import Supervisor
+from wal2lake.run.verifying import show_report, verify_lake
+from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.verify import VerifyReport
+
+_MARK = ".wal2lake-demo"
+_TICK_S = 0.25
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """``seconds`` bound the workload, not the draining; ``on_tick`` is called often with the supervisor (tests
+    kill children with it)."""
+
+    folder: Path = Path("demo")
+    seconds: float = 60.0
+    seed: int = 0
+    on_tick: Callable[[Supervisor, EmbeddedPostgres], None] | None = None
+
+
+def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
+    """Run it all and return the summary: verified, tables, changes, changes_per_s, lag_s (at the workload's end)."""
+    folder = _fresh_folder(options.folder)
+    with EmbeddedPostgres() as server:
+        console.print("PostgreSQL 18 is up; filling the shop.", highlight=False)
+        server.psql((files("wal2lake.demo") / "schema.sql").read_text())
+        config = shop_config(server.dsn, folder)
+        supervisor = Supervisor(config)
+        supervisor.start()
+        try:
+            return _Demo(options, config, server, supervisor, console).run()
+        finally:
+            supervisor.stop()
+
+
+def shop_config(dsn: str, folder: Path) -> Config:
+    """The configuration of the demonstration: everything below ``folder``."""
+    return Config.from_dict(
+        {
+            "source": {"dsn": dsn, "slot": "wal2lake_demo"},
+            "log": {"path": str(folder / "log")},
+            "lake": {"path": str(folder / "lake")},
+            "spark": {"spark.master": "local[2,4]"},
+        }
+    )
+
+
+class _Demo:
+    """One demonstration under way."""
+
+    def __init__(
+        self, options: DemoOptions, config: Config, server: EmbeddedPostgres, supervisor: Supervisor, console: Console
+    ) -> None:
+        self._options = options
+        self._config = config
+        self._server = server
+        self._supervisor = supervisor
+        self._console = console
+
+    def run(self) -> dict[str, Any]:
+        workload = Workload(self._server.dsn, self._options.seed)
+        workload.start()
+        began = time.monotonic()
+        with View(self._console) as view:
+            while time.monotonic() - began < self._options.seconds and workload.is_alive():
+                progress = self._tick(view)
+                time.sleep(_TICK_S)
+            workload.finish()
+        self._console.print(
+            f"The workload has stopped after {workload.transactions:,} transactions; draining and verifying.",
+            highlight=False,
+        )
+        report = self._verify()
+        after = read_progress(self._config.log.path)
+        show_report(report, self._console)
+        self._console.print(_how_to_query(Path(self._config.lake.path)), markup=False, highlight=False, soft_wrap=True)
+        return {
+            "verified": report.ok,
+            "tables": len(report.tables),
+            "changes": after.changes,
+            "changes_per_s": round(after.changes / (time.monotonic() - began), 1),
+            "lag_s": round(progress.lag_s, 2),
+            "lake": self._config.lake.path,
+        }
+
+    def _tick(self, view: View | None = None) -> Progress:
+        self._supervisor.tick()
+        if self._options.on_tick is not None:
+            self._options.on_tick(self._supervisor, self._server)
+        progress = read_progress(self._config.log.path)
+        if view is not None:
+            view.show(progress, self._supervisor.note)
+        return progress
+
+    def _verify(self) -> VerifyReport:
+        """Verify beside the running pipeline, which is looked after meanwhile."""
+        outcome: list[VerifyReport | BaseException] = []
+        worker = threading.Thread(target=self._verify_into, args=(outcome,), name="verify", daemon=True)
+        worker.start()
+        while worker.is_alive():
+            self._tick()
+            worker.join(_TICK_S)
+        result = outcome[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def _verify_into(self, outcome: list[VerifyReport | BaseException]) -> None:
+        try:
+            outcome.append(verify_lake(self._config, self._console))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            outcome.append(error)
+
+
+def _fresh_folder(folder: Path) -> Path:
+    """Make the folder anew; only one that a demonstration made is ever removed."""
+    folder = folder.absolute()
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARK).exists():
+            raise ConfigError(f"{folder} is not empty.", hint="Choose another place with --folder.")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
+    return folder
+
+
+def _how_to_query(lake: Path) -> str:
+    """Lines to paste into Python; a test pastes the first."""
+    orders = lake / "shop" / "orders"
+    return f"""
+The Delta tables lie below {lake}. To query one with DuckDB:
+
+  import duckdb, deltalake
+  orders = deltalake.DeltaTable("{orders}").to_pyarrow_dataset()
+  duckdb.sql("SELECT status, count(*), sum(total) FROM orders GROUP BY status").show()
+
+With PySpark (the jar comes from Maven Central):
+
+  from pyspark.sql import SparkSession
+  spark = (
+      SparkSession.builder.config("spark.jars.packages", "io.delta:delta-spark_4.2_2.13:4.4.0")
+      .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+      .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+      .getOrCreate()
+  )
+  spark.read.format("delta").load("{orders}").groupBy("status").count().show()
+"""

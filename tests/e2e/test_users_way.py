@@ -1,0 +1,178 @@
+"""The five lines of the README against a real server: init, publication, check, run, drop; and Ctrl-C between."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def _wal2lake(*arguments: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "wal2lake", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """What a test starts ends with it, however it ends."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate()
+
+
+def _start_run(folder: Path, started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "wal2lake", "run"]
+    started.append(subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True))
+    return started[-1]
+
+
+def _interrupt(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C, and what `run` said; it must end by itself and cleanly."""
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said
+
+
+def _rows(folder: Path, table: str) -> list[dict[str, object]]:
+    path = folder / "wal2lake" / "lake" / table
+    return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
+
+
+def _await_rows(folder: Path, table: str, count: int) -> None:
+    deadline = time.monotonic() + 90
+    while True:
+        if (Path(folder) / "wal2lake" / "lake" / table / "_delta_log").exists() and len(_rows(folder, table)) == count:
+            return
+        assert time.monotonic() < deadline, f"{table} never had {count} rows"
+        time.sleep(0.5)
+
+
+SABOTAGE = {20: [], 40: [], 60: ["v"], 77: ["v"], 90: ["big"]}
+
+
+def _sabotage(path: Path) -> None:
+    """Behind wal2lake's back: a row dropped, one doubled, a character changed, a NULL emptied, TOAST lost."""
+    table = DeltaTable(str(path))
+    table.delete("id = 20")
+    doubled = table.to_pyarrow_table(filters=[("id", "=", 40)])
+    write_deltalake(table, doubled, mode="append")
+    table.update(predicate="id = 60", updates={"v": "'v6O'"})
+    table.update(predicate="id = 77", updates={"v": "''"})
+    table.update(predicate="id = 90", updates={"big": "NULL"})
+
+
+def _found(table: dict[str, Any]) -> dict[int, list[str]]:
+    """For each sabotaged key the columns that verify names in the range that holds it."""
+    return {
+        key: bad["columns"]
+        for key in SABOTAGE
+        for bad in table["bad_ranges"]
+        if bad["column"] == "id" and (bad["lower"] or 0) <= key < (bad["upper"] or 1000)
+    }
+
+
+def test_the_readmes_lines_are_the_ones_tested_here() -> None:
+    block = re.search(r"```sh\n(wal2lake init.*?)```", README, re.S)
+    assert block is not None
+    commands = [line.split("#")[0].split()[:2] for line in block[1].strip().splitlines()]
+    names = [" ".join(words) if words[0] == "wal2lake" else words[0] for words in commands]
+    assert names == ["wal2lake init", "psql", "wal2lake check", "wal2lake run", "wal2lake drop"]
+
+
+def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    with EmbeddedPostgres() as server:
+        server.psql(
+            "CREATE TABLE t (id int PRIMARY KEY, v text, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
+            "INSERT INTO t SELECT i, nullif('v' || i, 'v77'), repeat(md5(i::text), 100) FROM generate_series(1, 100) i"
+        )
+        _wal2lake("init", "--dsn", server.dsn, folder=tmp_path)
+        assert "CREATE PUBLICATION" in _wal2lake("check", folder=tmp_path, code=1).stdout
+        server.psql("CREATE PUBLICATION wal2lake FOR ALL TABLES")
+        _wal2lake("check", folder=tmp_path)
+
+        process = _start_run(tmp_path, started)
+        _await_rows(tmp_path, "public/t", 100)
+        server.psql("INSERT INTO t SELECT i, '', 'small' FROM generate_series(101, 150) i")
+        _await_rows(tmp_path, "public/t", 150)
+        assert "nothing is lost" in _interrupt(process)
+
+        server.psql("DELETE FROM t WHERE id <= 10")
+        process = _start_run(tmp_path, started)
+        _await_rows(tmp_path, "public/t", 140)
+        status = json.loads(_wal2lake("status", "--json", folder=tmp_path).stdout)
+        assert status["ok"] and status["slot"]["active"]
+        assert json.loads(_wal2lake("verify", "--json", folder=tmp_path).stdout)["ok"]
+        _sabotage(tmp_path / "wal2lake" / "lake" / "public" / "t")
+        report = json.loads(_wal2lake("verify", "--json", folder=tmp_path, code=18).stdout)
+        assert [table["name"] for table in report["tables"] if not table["ok"]] == ["t"]
+        assert _found(report["tables"][0]) == SABOTAGE
+        second = _wal2lake("run", folder=tmp_path, code=10)
+        assert "Another capture process" in second.stderr
+        _interrupt(process)
+
+        segments = _wal2lake("log", "list", "--json", folder=tmp_path).stdout.splitlines()
+        assert sum(json.loads(segment)["commits"] for segment in segments) >= 2
+        assert "Insert" in _wal2lake("log", "dump", folder=tmp_path).stdout
+        assert "0 faults" in _wal2lake("log", "verify", folder=tmp_path).stderr
+        _wal2lake("drop", "--with-publication", "--yes", folder=tmp_path)
+        assert server.psql("SELECT count(*) FROM pg_replication_slots") == "0"
+        assert server.psql("SELECT count(*) FROM pg_publication") == "0"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "code", "sentence"),
+    [
+        ("missing publication", 8, "CREATE PUBLICATION"),
+        ("dropped slot", 9, "slot"),
+        ("wal_level", 7, "wal_level"),
+        ("wrong password", 5, "password"),
+    ],
+)
+def test_what_cannot_run_says_why_in_one_sentence(
+    tmp_path: Path, prepare: str, code: int, sentence: str, started: list[subprocess.Popen[str]]
+) -> None:
+    settings = {"wal_level": "replica"} if prepare == "wal_level" else {}
+    with EmbeddedPostgres(settings=settings) as server:
+        server.psql("CREATE TABLE t (id int PRIMARY KEY)")
+        if prepare != "missing publication":
+            server.psql("CREATE PUBLICATION wal2lake FOR ALL TABLES")
+        dsn = server.dsn
+        if prepare == "wrong password":
+            dsn = f"{dsn} password=hunter2"
+            (server.data_dir / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+            os.kill(int((server.data_dir / "postmaster.pid").read_text().split()[0]), signal.SIGHUP)
+            time.sleep(0.5)
+        _wal2lake("init", "--dsn", dsn, folder=tmp_path)
+        if prepare == "dropped slot":
+            process = _start_run(tmp_path, started)
+            _await_rows(tmp_path, "public/t", 0)
+            _interrupt(process)
+            _wal2lake("drop", "--yes", folder=tmp_path)
+        done = _wal2lake("run", folder=tmp_path, code=code)
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "hunter2" not in done.stderr
