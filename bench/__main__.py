@@ -1,0 +1,29 @@
+"""`python -m bench NAME [ARGS]` runs one benchmark, `python -m bench` all; the exit code says whether bars are met."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+ALL = ("capture", "decode", "land", "snapshot")
+
+
+def main(argv: list[str]) -> int:
+    """Run the benchmark that ``argv`` names with the rest as its arguments, or all of them."""
+    if argv:
+        return _run(argv[0], argv[1:])
+    missed = []
+    for name in ALL:
+        print(f"== {name}", flush=True)
+        if _run(name, []):
+            missed.append(name)
+    print(f"bars missed: {', '.join(missed)}" if missed else "all bars met")
+    return 1 if missed else 0
+
+
+def _run(name: str, argv: list[str]) -> int:
+    return int(importlib.import_module(f"bench.{name}").main(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

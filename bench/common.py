@@ -1,0 +1,92 @@
+"""What the benchmarks share: the server, the ten-column table, its changes, alternating rounds and the verdict.
+
+A benchmark runs ours and the baseline by turns on the same data, compares the medians, prints the ratio last and
+exits with 1 when it is below the bar. Absolute figures drift from machine to machine; the ratio is what counts.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+PUBLICATION = "bench"
+TABLE = "public.bench"
+CHANGES = 1_500_000
+TRANSACTIONS = 3
+
+_CREATE = f"""
+CREATE TABLE {TABLE} (
+    id bigint PRIMARY KEY, customer int, name text, quantity int, price numeric(12,2), weight double precision,
+    created timestamptz, note text, active bool, token uuid
+);
+CREATE PUBLICATION {PUBLICATION} FOR TABLE {TABLE};
+"""
+_ROWS = """
+    i, i * 7919 % 100000, 'customer name ' || i, (i % 1000)::int, (i % 1000000) / 100.0, sqrt(i),
+    timestamptz '2024-01-01 00:00:00+00' + i * interval '1.234567 s', 'a note of middling length, number ' || i * 31,
+    i % 3 = 0, md5(i::text)::uuid
+"""
+
+
+def server() -> EmbeddedPostgres:
+    """A server that is large enough not to be the subject."""
+    return EmbeddedPostgres(
+        settings={"shared_buffers": "512MB", "logical_decoding_work_mem": "2GB", "autovacuum": "off"}
+    )
+
+
+def create_table(postgres: EmbeddedPostgres) -> None:
+    """The table of ten columns that every benchmark uses, and its publication."""
+    postgres.psql(_CREATE)
+
+
+def insert_rows(postgres: EmbeddedPostgres, rows: int = CHANGES, transactions: int = TRANSACTIONS) -> None:
+    """Insert that many rows, alike in every run, in that many transactions."""
+    for part in range(transactions):
+        first, last = rows * part // transactions + 1, rows * (part + 1) // transactions
+        source = f"generate_series({first}::bigint, {last}) AS i"
+        postgres.psql(f"SET synchronous_commit TO on; INSERT INTO {TABLE} SELECT {_ROWS} FROM {source}")
+
+
+def create_slot(postgres: EmbeddedPostgres, name: str) -> None:
+    """A pgoutput slot at the present end of the WAL."""
+    postgres.psql(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+
+
+def one_core() -> None:
+    """Let this process run on one core, pyarrow on one thread."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that ``work`` takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Let each measure itself once per round, by turns; print every round and return the median rates."""
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(1, rounds + 1):
+        for name, measure in contestants.items():
+            rates[name].append(measure())
+        print(f"round {turn}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}/s" for name in rates), flush=True)
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def verdict(medians: Mapping[str, float], bar: float) -> int:
+    """Print the medians and, last, the ratio of the first to the second; 0 when it reaches the bar, else 1."""
+    ours, baseline = medians.values()
+    for name, rate in medians.items():
+        print(f"median: {name} {rate:,.0f}/s")
+    print(f"ratio: {ours / baseline:.2f} (bar {bar})")
+    return 0 if ours / baseline >= bar else 1
