@@ -199,6 +199,42 @@ def test_the_idle_position_is_durable(open_writer: Writer) -> None:
         assert json.loads(writer.log.storage.get("position.json")) == {"lsn": "0/9000"}
 
 
+def test_a_reader_takes_nothing_for_durable_that_it_has_not_seen(open_writer: Writer) -> None:
+    """Verify asks of one look at the log both: how far it goes, and what is in it up to there."""
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        writer.append(stream.transaction(insert(1, "a")))
+        readers = [ChangeLog.open(writer.log.storage.root) for _ in range(2)]
+        seen = [(len(log.segments), log.durable_lsn()) for log in readers]
+        writer.append(stream.transaction(insert(2, "b")))
+        writer.set_position(0x9000)
+        assert [(len(log.segments), log.durable_lsn()) for log in readers] == seen
+        readers[0].refresh()
+        assert (len(readers[0].segments), readers[0].durable_lsn()) == (2, 0x9000)
+
+
+def test_a_look_at_the_log_begins_with_its_position(open_writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer appends and moves its position while a reader looks."""
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        first, second = (stream.transaction(insert(i, "a")) for i in range(2))
+        writer.append(first)
+        log = ChangeLog.open(writer.log.storage.root)
+        assert log.durable_lsn() == log.last_end_lsn
+        look = log.storage.get
+
+        def get(name: str) -> bytes:
+            found = look(name)
+            writer.append(second)
+            writer.set_position(0x9000)
+            return found
+
+        writer.set_position(0x8000)
+        monkeypatch.setattr(log.storage, "get", get)
+        log.refresh()
+        assert (len(log.segments), log.durable_lsn()) == (2, 0x8000)
+
+
 def test_schemas_in_force(open_writer: Writer) -> None:
     stream = ScriptedStream()
     old, new = relation(), relation(columns=("id", "v", "w"))

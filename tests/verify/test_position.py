@@ -56,6 +56,16 @@ def test_a_long_history_is_searched_to_its_end(tmp_path: Path) -> None:
     assert lake_position(DeltaTable(str(tmp_path / "t")), LSN(99)) == LakePosition(40, LSN(10), False)
 
 
+@pytest.mark.parametrize(("lsn", "version"), [(10, 0), (20, 1), (30, 2), (40, 3)])
+def test_commits_since_the_table_was_opened_do_not_shift_the_versions(tmp_path: Path, lsn: int, version: int) -> None:
+    for applied in (10, 20):
+        _commit(tmp_path / "t", applied)
+    opened = DeltaTable(str(tmp_path / "t"))
+    for applied in (30, 40):
+        _commit(tmp_path / "t", applied)
+    assert lake_position(opened, LSN(lsn)) == LakePosition(version, LSN(lsn), lsn < 40)
+
+
 @dataclass
 class Pipeline:
     """A log written by hand and one lake table beside it: table t (16384) and another that shares the log."""

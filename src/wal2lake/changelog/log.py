@@ -48,6 +48,7 @@ class ChangeLog:
         self.storage = storage
         self.identity = identity
         self._segments: list[SegmentInfo] | None = None
+        self._position = LSN(0)
         self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
         self._batches: _Recent[pa.RecordBatch] = _Recent(2, lambda seq: layout.read_batch(*self._file(seq)))
         self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
@@ -102,9 +103,9 @@ class ChangeLog:
         return LSN(self.segments[-1].end_lsn) if self.segments else self.start_lsn
 
     def durable_lsn(self) -> LSN:
-        """Nothing below this is missing from the log."""
+        """Nothing below this is missing from ``segments``, as they were seen at the last ``refresh``."""
         last = LSN(self.segments[-1].durable_lsn) if self.segments else self.start_lsn
-        return max(last, self._lsn_file(layout.POSITION) or LSN(0))
+        return max(last, self._position)
 
     # -- segments
 
@@ -112,12 +113,17 @@ class ChangeLog:
     def segments(self) -> list[SegmentInfo]:
         """All that was there at the last ``refresh`` (or when first asked), oldest first, without a gap."""
         if self._segments is None:
+            self._position = self._written_position()
             self._segments = self._list()
         return self._segments
 
     def refresh(self) -> None:
-        """See what was appended since; two look-ups of a file name when nothing was."""
-        seen = self.segments
+        """See what was appended since; a small file and two look-ups of a name when nothing was.
+
+        The position comes first: the writer moves it past segments that it has appended, and whoever read it last
+        would take it to speak of segments that it has not seen.
+        """
+        seen, self._position = self.segments, self._written_position()
         if not seen or not self.storage.probe(seen[-1].name):
             self._segments = self._list()
             return
@@ -131,6 +137,9 @@ class ChangeLog:
             if after != before + 1:
                 raise layout.corrupt(layout.segment_name(before + 1), "it is missing")
         return [layout.read_info(*self._file(seq)) for seq in found if self._is_there(seq)]
+
+    def _written_position(self) -> LSN:
+        return self._lsn_file(layout.POSITION) or LSN(0)
 
     def _is_there(self, seq: int) -> bool:
         """Retention may remove an old segment while the folder is being listed."""

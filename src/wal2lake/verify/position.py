@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -56,10 +57,10 @@ class LakePosition:
 
 
 def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
-    """The last version before the first wal2lake commit beyond ``lsn``."""
+    """The last version before the first wal2lake commit beyond ``lsn``, as the table is now."""
     limit = _HISTORY
     while True:
-        commits = delta.history(limit)
+        commits = _commits(delta, limit)
         version, passed = delta.version(), False
         for commit in commits:
             applied = LSN.parse(commit[_LSN_KEY]) if _LSN_KEY in commit else None
@@ -70,6 +71,19 @@ def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
         if len(commits) < limit:
             return LakePosition(version, LSN(0), passed)
         limit *= 4
+
+
+def _commits(delta: DeltaTable, limit: int) -> list[dict[str, Any]]:
+    """The last commits, newest first, with ``delta`` brought to the newest of them.
+
+    delta-rs lists what was committed since the table was loaded as well, and yet numbers the list down from the
+    version that it has loaded. The numbers are right when there is nothing newer afterwards.
+    """
+    while True:
+        version, commits = delta.version(), delta.history(limit)
+        delta.update_incremental()
+        if delta.version() == version:
+            return commits
 
 
 def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
