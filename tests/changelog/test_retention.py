@@ -69,6 +69,54 @@ def test_a_reader_that_slept_through_a_trim_sees_the_log_again(open_writer: Writ
         assert reader.last_end_lsn == stream.lsn
 
 
+def test_a_reader_that_lists_while_retention_removes_sees_no_gap(
+    open_writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_writer() as writer:
+        ends = fill(writer, 3)
+        writer.log.refresh()
+        writer.log.release("a", ends[1])
+        reader = ChangeLog.open(writer.log.storage.root)
+        look = reader.storage.map
+
+        def map_then_trim(name: str) -> object:
+            found = look(name)
+            writer.log.trim(0)
+            return found
+
+        monkeypatch.setattr(reader.storage, "map", map_then_trim)
+        assert [s.seq for s in reader.segments] == [4, 5]
+        monkeypatch.undo()
+        assert len(reader.plan(ends[1], ends[2])) == 2
+
+
+def test_a_listing_may_miss_what_comes_and_goes_meanwhile(open_writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is not read in one go: of files made or removed in the meantime it may show any."""
+    with open_writer() as writer:
+        ends = fill(writer, 3)
+        writer.log.refresh()
+        writer.log.release("a", ends[1])
+        writer.log.trim(0)
+        reader = ChangeLog.open(writer.log.storage.root)
+        listed = [f"{seq:016d}.arrow" for seq in (0, 2, 5)]  # 0 to 3 are gone by now, 4 came after its place was read
+        monkeypatch.setattr(reader.storage, "names", lambda _folder: listed)
+        assert [s.seq for s in reader.segments] == [4, 5]
+
+
+def test_a_reader_forgets_what_retention_removed(open_writer: Writer) -> None:
+    """Or a pipeline that runs for weeks would remember every segment there ever was."""
+    with open_writer() as writer:
+        ends = fill(writer, 3)
+        reader = ChangeLog.open(writer.log.storage.root)
+        assert len(reader.segments) == 6
+        writer.log.refresh()
+        writer.log.release("a", ends[1])
+        assert writer.log.trim(0) == 4
+        reader.refresh()
+        assert [s.seq for s in reader.segments] == [4, 5]
+        assert [e.seq for e in reader.plan(ends[1], ends[2])] == [4, 5]
+
+
 def test_barriers(open_writer: Writer) -> None:
     with open_writer() as writer:
         writer.log.request_barrier("verify", 0x2000)

@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -118,41 +117,50 @@ class ChangeLog:
         return self._segments
 
     def refresh(self) -> None:
-        """See what was appended since; a small file and two look-ups of a name when nothing was.
+        """See what was appended and removed since; a small file and two look-ups of a name when nothing was.
 
         The position comes first: the writer moves it past segments that it has appended, and whoever read it last
         would take it to speak of segments that it has not seen.
         """
         seen, self._position = self.segments, self._written_position()
-        if not seen or not self.storage.probe(seen[-1].name):
+        oldest = next((i for i, s in enumerate(seen) if self._is_there(s.seq)), None)
+        if oldest is None:
             self._segments = self._list()
             return
-        while self.storage.probe(layout.segment_name(seen[-1].seq + 1)):
+        del seen[:oldest]
+        while self._is_there(seen[-1].seq + 1):
             seen.append(self._infos.get(seen[-1].seq + 1))
 
     def _list(self) -> list[SegmentInfo]:
-        names = self.storage.names(layout.SEGMENTS)
-        found = sorted(map(layout.segment_seq, names))
-        for before, after in pairwise(found):
-            if after != before + 1:
-                raise layout.corrupt(layout.segment_name(before + 1), "it is missing")
-        return [layout.read_info(*self._file(seq)) for seq in found if self._is_there(seq)]
+        """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""
+        listed = {layout.segment_seq(name) for name in self.storage.names(layout.SEGMENTS)}
+        found: list[SegmentInfo] = []
+        for seq in range(max(listed, default=-1), min(listed, default=0) - 1, -1):
+            try:
+                found.append(layout.read_info(*self._map(seq)))
+            except FileNotFoundError:
+                if any(self._is_there(older) for older in listed if older < seq):
+                    raise layout.corrupt(layout.segment_name(seq), "it is missing") from None
+                break
+        if listed and not found:  # the newest was old by the time that it was looked at
+            return self._list()
+        return found[::-1]
 
     def _written_position(self) -> LSN:
         return self._lsn_file(layout.POSITION) or LSN(0)
 
     def _is_there(self, seq: int) -> bool:
-        """Retention may remove an old segment while the folder is being listed."""
         return self.storage.probe(layout.segment_name(seq))
 
-    def _file(self, seq: int) -> tuple[pa.Buffer, str]:
+    def _map(self, seq: int) -> tuple[pa.Buffer, str]:
         name = layout.segment_name(seq)
+        return self.storage.map(name), name
+
+    def _file(self, seq: int) -> tuple[pa.Buffer, str]:
         try:
-            return self.storage.map(name), name
+            return self._map(seq)
         except FileNotFoundError:
             raise self._trimmed() from None
-        except (OSError, pa.ArrowException) as error:
-            raise layout.corrupt(name, str(error)) from error
 
     def _info(self, seq: int) -> SegmentInfo:
         """From memory when the segments are listed; a task that reads one extent opens just its file."""
