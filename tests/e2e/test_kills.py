@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,10 +24,9 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.demo.shop import shop_config
 from wal2lake.demo.workload import Workload
-from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.run.supervisor import Supervisor
-from wal2lake.run.verifying import verify_lake
+from wal2lake.run.verifying import verify_beside
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -76,14 +76,11 @@ class Run:
 
     def __init__(self, server: EmbeddedPostgres, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
-        self.config = Config.from_dict(
-            {
-                "source": {"dsn": server.dsn, "slot": f"kills_{seed}"},
-                "log": {"path": str(folder / "log"), "segment_seconds": 0.2, "retention_seconds": 5.0},
-                "lake": {"path": str(folder / "lake")},
-                "pipeline": {"snapshot_chunk_bytes": 1 << 20},
-                "spark": {"spark.master": "local[2,4]"},
-            }
+        shop = shop_config(server.dsn, folder)
+        self.config = replace(
+            shop,
+            log=replace(shop.log, segment_seconds=0.2, retention_seconds=5.0),
+            pipeline=replace(shop.pipeline, snapshot_chunk_bytes=1 << 20),
         )
         self.supervisor = Supervisor(self.config)
         self.workload = Workload(server.dsn, seed)
@@ -116,25 +113,9 @@ class Run:
         yield from (child for child in process.children(recursive=True) if _is_python_worker(child))
 
     def verify(self) -> None:
-        """Verify beside the running pipeline, looking after it meanwhile."""
-        outcome: list[object] = []
-
-        def work() -> None:
-            try:
-                outcome.append(verify_lake(self.config, Console(stderr=True)))
-            except Wal2LakeError as error:
-                outcome.append(error)
-
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
-        while worker.is_alive():
-            self.supervisor.tick()
-            worker.join(TICK_S)
-        report = outcome[0]
-        assert not isinstance(report, Wal2LakeError), report
-        bad = [f"{t.row()} {t.findings()} {report.note}" for t in report.tables if not t.ok]  # type: ignore[attr-defined]
-        assert not bad
-        assert len(report.tables) == 8  # type: ignore[attr-defined]
+        report = verify_beside(self.config, Console(stderr=True), self.supervisor.tick)
+        assert [f"{t.row()} {t.findings()} {report.note}" for t in report.tables if not t.ok] == []
+        assert len(report.tables) == 8
 
 
 def _is_python_worker(process: psutil.Process) -> bool:
@@ -168,8 +149,3 @@ def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path) -> None:
     assert run.watch.checks > 20
     assert not run.watch.violations
     assert ChangeLog.open(run.config.log.path).segments[0].seq > 0, "what is applied everywhere was never removed"
-
-
-def test_the_demonstrations_configuration_is_a_users(tmp_path: Path) -> None:
-    config = shop_config("host=x", tmp_path)
-    assert Path(config.lake.path).is_relative_to(tmp_path)

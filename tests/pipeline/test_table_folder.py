@@ -49,7 +49,7 @@ def test_the_first_to_finish_a_chunk_is_the_one_that_counts(folder: TableFolder)
 def test_a_new_plan_forgets_the_old_ones_chunks_even_those_that_come_late(folder: TableFolder) -> None:
     folder.begin(PLAN)
     folder.finish_chunk("p1", CHUNK)
-    folder.finish(Done("p1", 5, 10, []))
+    folder.finish(Done("p1", 5, []))
     folder.begin(replace(PLAN, plan_id="p2", shape="other"))
     folder.finish_chunk("p1", DoneChunk(1, 1, {}, []))
     assert folder.chunks("p2") == {}

@@ -7,7 +7,6 @@ Nothing here is made for the demonstration alone: the server is the one tests us
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +22,8 @@ from wal2lake.errors import ConfigError
 from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.supervisor import Supervisor
-from wal2lake.run.verifying import show_report, verify_lake
+from wal2lake.run.verifying import show_report, verify_beside
 from wal2lake.testing.embedded import EmbeddedPostgres
-from wal2lake.verify import VerifyReport
 
 _MARK = ".wal2lake-demo"
 _TICK_S = 0.25
@@ -94,7 +92,7 @@ class _Demo:
             f"The workload has stopped after {workload.transactions:,} transactions; draining and verifying.",
             highlight=False,
         )
-        report = self._verify()
+        report = verify_beside(self._config, self._console, self._tick)
         after = read_progress(self._config.log.path)
         show_report(report, self._console)
         self._console.print(_how_to_query(Path(self._config.lake.path)), markup=False, highlight=False, soft_wrap=True)
@@ -115,25 +113,6 @@ class _Demo:
         if view is not None:
             view.show(progress, self._supervisor.note)
         return progress
-
-    def _verify(self) -> VerifyReport:
-        """Verify beside the running pipeline, which is looked after meanwhile."""
-        outcome: list[VerifyReport | BaseException] = []
-        worker = threading.Thread(target=self._verify_into, args=(outcome,), name="verify", daemon=True)
-        worker.start()
-        while worker.is_alive():
-            self._tick()
-            worker.join(_TICK_S)
-        result = outcome[0]
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    def _verify_into(self, outcome: list[VerifyReport | BaseException]) -> None:
-        try:
-            outcome.append(verify_lake(self._config, self._console))
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            outcome.append(error)
 
 
 def _fresh_folder(folder: Path) -> Path:

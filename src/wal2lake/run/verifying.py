@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,7 @@ from wal2lake.verify import VerifyReport, verify
 from wal2lake.verify.report import HEADINGS
 
 _MOST_FINDINGS = 20
+_TICK_S = 0.1
 
 
 def verify_lake(config: Config, console: Console, tables: Sequence[str] | None = None) -> VerifyReport:
@@ -30,6 +33,27 @@ def verify_lake(config: Config, console: Console, tables: Sequence[str] | None =
         return verify(config, session, tables, say=say)
     finally:
         session.stop()
+
+
+def verify_beside(config: Config, console: Console, tick: Callable[[], object]) -> VerifyReport:
+    """Verify while somebody has to look after a running pipeline: ``tick`` is called often until the report is there.
+
+    Raises what verify_lake and ``tick`` raise; after the latter verify is left to end by itself.
+    """
+    found: Future[VerifyReport] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(verify_lake(config, console))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            found.set_exception(error)
+
+    worker = threading.Thread(target=work, name="verify", daemon=True)
+    worker.start()
+    while worker.is_alive():
+        tick()
+        worker.join(_TICK_S)
+    return found.result()
 
 
 def show_report(report: VerifyReport, console: Console) -> None:

@@ -44,7 +44,7 @@ def land_snapshot(folder: TableFolder, plan: SnapshotPlan, target: Target, name:
     if len(stages) > 1:
         folder.converge_until(max(stage.snapshot.bound_lsn for stage in stages))
     snapshots = [json.loads(stage.snapshot.to_json()) for stage in stages]
-    done = Done(plan.plan_id, lsn, sum(chunk.rows for chunk in chunks), snapshots)
+    done = Done(plan.plan_id, lsn, snapshots)
     folder.finish(done)
     return done
 

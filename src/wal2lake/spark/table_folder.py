@@ -87,7 +87,6 @@ class Done:
 
     plan_id: str
     lsn: int
-    rows: int
     snapshots: Sequence[Json]
 
 
