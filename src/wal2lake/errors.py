@@ -6,7 +6,9 @@ The exit codes are part of the command line's contract (docs/errors.md) and neve
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+RESYNC: Final = "Stop the pipeline and call `wal2lake resync` with the table's name: the next run reads it anew."
 
 
 class Wal2LakeError(Exception):

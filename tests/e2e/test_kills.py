@@ -95,7 +95,7 @@ class Run:
 
     def kill(self, role: str) -> None:
         """SIGKILL ``role``, waiting for it to be there first."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (victims := list(self._victims(role))):
             assert time.monotonic() < deadline, f"no {role} to kill"
             self.ticks(TICK_S)

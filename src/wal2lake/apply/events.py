@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.apply.rows import Ids, Mask
-from wal2lake.errors import ProtocolError, SchemaChangeError
+from wal2lake.errors import RESYNC, ProtocolError, SchemaChangeError
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
@@ -106,7 +106,7 @@ def _widened(column: pa.Array, field: pa.Field, changes: Changes) -> pa.Array:
     if not widens(column.type, field.type):
         raise SchemaChangeError(
             f"The column's type changed from {column.type} to {field.type} and no rule says what its values become.",
-            hint="Take a new snapshot of the table.",
+            hint=RESYNC,
             relation=changes.schema.qualified_name,
             column=field.name,
         )

@@ -66,6 +66,25 @@ def _alone(role: str, config: Config) -> None:
     ROLES[role](config, stop)
 
 
+@with_config
+def resync(
+    config: Config,
+    tables: Annotated[list[str], typer.Argument(help="Tables as schema.name.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print where the old tables are as JSON.")] = False,
+) -> None:
+    """Have tables read anew by the next run, as after a schema change that cannot be followed.
+
+    The pipeline must not run. Old tables stay in the lake under another name, for you to keep or delete.
+    """
+    from wal2lake.spark.resync import resync as put_aside  # noqa: PLC0415 - the core installs without Arrow and Spark
+
+    moved = put_aside(config, tables)
+    for table, folder in moved.items():
+        say(f"{table} will be read anew." + (f" What it was lies in {folder}." if folder else ""))
+    if as_json:
+        print_json(moved)
+
+
 def demo(
     seconds: Annotated[float, typer.Option(help="How long the workload runs.")] = 60.0,
     folder: Annotated[Path, typer.Option(help="Where the demonstration's tables and log lie.")] = Path("demo"),

@@ -26,7 +26,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from wal2lake.apply.events import Fill, widens
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.rows import Mask
-from wal2lake.errors import LogFullError, SchemaChangeError, SinkError, Wal2LakeError
+from wal2lake.errors import RESYNC, LogFullError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
@@ -182,7 +182,7 @@ class DeltaSink:
     def _require_table(self) -> DeltaTable:
         table = self._open()
         if table is None:
-            raise SinkError(f"There is no Delta table at {self.uri}.", hint="Take a new snapshot of the table.")
+            raise SinkError(f"There is no Delta table at {self.uri}.", hint=RESYNC)
         return table
 
     def _state(self, table: DeltaTable) -> SinkState:
@@ -347,7 +347,7 @@ def _evolved(have: pa.Schema, want: pa.Schema) -> pa.Schema:
         elif have.types[place] != field.type and not widens(field.type, have.types[place]):
             raise SchemaChangeError(
                 f"The column's type changed from {have.types[place]} to {field.type}.",
-                hint="Take a new snapshot of the table.",
+                hint=RESYNC,
                 column=field.name,
             )
     return have

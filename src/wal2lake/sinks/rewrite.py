@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from wal2lake.apply.events import widens
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.rows import Ids, Mask, RowIndex, take
-from wal2lake.errors import SchemaChangeError, SinkError
+from wal2lake.errors import RESYNC, SchemaChangeError, SinkError
 from wal2lake.sinks.datafiles import align, read_batches
 from wal2lake.sinks.folder import Folder
 
@@ -118,7 +118,7 @@ def _find(target: Target, index: RowIndex, rows: pa.Table, copies: Ids | None = 
     if left is not None and left.any():
         raise SinkError(
             "A row that the source deleted or updated is not in the target, so the target is not a copy.",
-            hint="Take a new snapshot of the table.",
+            hint=RESYNC,
         )
     return found
 
@@ -175,7 +175,7 @@ def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits])
         if (place[mask] < 0).any():
             raise SinkError(
                 "An update leaves a TOASTed value unchanged in a row that the target does not have.",
-                hint="Take a new snapshot of the table.",
+                hint=RESYNC,
                 column=name,
             )
     held = take(held, pa.array(place, mask=place < 0))

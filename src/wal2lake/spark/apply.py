@@ -21,7 +21,7 @@ from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import SinkError
+from wal2lake.errors import RESYNC, SinkError
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, SinkState
 from wal2lake.sinks.datafiles import align
@@ -189,7 +189,7 @@ def _standing(task: ApplyTask, state: SinkState | None) -> SinkState:
     if state is None:
         raise SinkError(
             f"The lake has lost the table at {task.target.uri}.",
-            hint=f"Remove its folder in {task.root} and start again: it is read anew.",
+            hint=RESYNC,
             relation=str(task.batch),
         )
     return state

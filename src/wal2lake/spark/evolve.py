@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import SchemaChangeError
+from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns
@@ -95,8 +95,7 @@ def follow(followed: Followed, schema: TableSchema, live: Mapping[str, LiveColum
 
 
 def _refuse(schema: TableSchema, column: str | None, message: str) -> NoReturn:
-    hint = "Move the table's folder in the lake and in the log's snapshots away, and it is read anew."
-    raise SchemaChangeError(message, hint=hint, relation=schema.qualified_name, column=column)
+    raise SchemaChangeError(message, hint=RESYNC, relation=schema.qualified_name, column=column)
 
 
 def _younger_columns(versions: Sequence[TableSchema], first: set[str]) -> list[str]:
@@ -126,7 +125,7 @@ def _fill(
         if rewritten and not live[name].fast_default:
             raise SchemaChangeError(
                 "The table was rewritten when the column was added, so what its rows hold there never was in the WAL.",
-                hint="Move the table's folder in the lake and in the log's snapshots away, and it is read anew.",
+                hint=RESYNC,
                 relation=str(table),
                 column=name,
             )

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from wal2lake.changelog.storage import LocalStorage
 
@@ -187,6 +187,12 @@ class TableFolder:
 
     def _write(self, name: str, document: Json) -> None:
         self._storage.put(name, json.dumps(document, indent=1).encode())
+
+
+def known_tables(root: Path) -> list[tuple[str, str]]:
+    """The tables (namespace, name) that have a folder below ``root``."""
+    folders = sorted(path.name for path in root.glob("*.*") if not path.name.startswith("."))
+    return [(unquote(namespace), unquote(name)) for namespace, _, name in (f.partition(".") for f in folders)]
 
 
 def _plan(document: Json) -> SnapshotPlan:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wal2lake.errors import ConfigError, SchemaChangeError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConfigError, SchemaChangeError, Wal2LakeError
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.spark.table_folder import Quarantine, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
@@ -68,7 +68,7 @@ class Table:
         if relation_id != self.plan.relation_id:
             raise SchemaChangeError(
                 "The table was dropped and another of its name was made.",
-                hint=f"Move {self.folder.path} and {self.target.uri} away, and it is read anew.",
+                hint=RESYNC,
                 relation=self._name,
             )
 

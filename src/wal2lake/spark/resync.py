@@ -1,0 +1,52 @@
+"""Reading a table anew: what is known of it is put aside, and the pipeline finds a table that it has not seen.
+
+The rule: nothing of the lake is deleted. First of all the old table moves to a name beside it; whoever dies after that
+is continued by doing it again. Then what the log's folder says of the table goes, with the claim that it has on the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import ConfigError
+from wal2lake.spark.table_folder import known_tables
+from wal2lake.spark.tables import Table, exclusive, snapshots_root
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+
+
+def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
+    """Have the tables ``names`` (schema.name) read anew by the next run; return where their old tables are now.
+
+    None: the lake had no such table. Raises ConfigError when the pipeline runs or does not know a table; then nothing
+    has moved.
+    """
+    if "://" in config.lake.path:
+        raise ConfigError(
+            f"Tables below {config.lake.path} cannot be moved: it is not a local path.",
+            hint="Move the table's folder there, and its folder below the log's snapshots/, by hand.",
+        )
+    log = ChangeLog.open(config.log.path)
+    with exclusive(config):
+        known = {f"{namespace}.{name}": (namespace, name) for namespace, name in known_tables(snapshots_root(config))}
+        for name in names:
+            if name not in known:
+                have = f"It knows {', '.join(known)}." if known else "It has read none yet."
+                raise ConfigError(f"The pipeline {config.pipeline.name!r} knows no table {name}.", hint=have)
+        return {name: _put_aside(Table(config, log, *known[name])) for name in dict.fromkeys(names)}
+
+
+def _put_aside(table: Table) -> Path | None:
+    lake, aside = Path(table.target.uri), None
+    if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
+        aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        lake.rename(aside)
+    table.lift_quarantine()
+    shutil.rmtree(table.folder.path)
+    return aside
