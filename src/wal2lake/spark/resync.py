@@ -1,7 +1,7 @@
 """Reading a table anew: what is known of it is put aside, and the pipeline finds a table that it has not seen.
 
 The rule: nothing of the lake is deleted. First of all the old table moves to a name beside it; whoever dies after that
-is continued by doing it again. Then what the log's folder says of the table goes, with the claim that it has on the log.
+is continued by doing it again. Then what the log's folder says of the table goes, with its claim on the log.
 """
 
 from __future__ import annotations
