@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.changelog.conftest import IDENTITY
 from wal2lake.changelog import SEGMENT_SCHEMA, ChangeLog, Extent, LogWriter
-from wal2lake.errors import ConfigError, LogCorruptError, LogMismatchError, ProtocolError, SlotInUseError
+from wal2lake.errors import ConfigError, LogCorruptError, LogFullError, LogMismatchError, ProtocolError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Message, Truncate, Type
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
@@ -152,6 +153,54 @@ def test_leftovers_of_a_dead_writer_are_removed(open_writer: Writer, tmp_path: P
     assert len(ChangeLog.open(tmp_path / "log").segments) == 1
     with open_writer():
         assert not leftover.exists()
+
+
+def flushed_paths(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is flushed from now on, in order."""
+    flush, flushed = os.fsync, list[Path]()
+
+    def fsync(handle: int) -> None:
+        flush(handle)
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return flushed
+
+
+def test_what_a_dead_writer_renamed_is_durable_before_it_counts(
+    open_writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have died between the rename and the flush of the folder, and the slot moves by what the next one says."""
+    with open_writer() as writer:
+        writer.append(ScriptedStream().transaction(insert(1, "a")))
+    flushed = flushed_paths(monkeypatch)
+    with open_writer():
+        assert {tmp_path / "log/segments", tmp_path / "log"} <= set(flushed)
+
+
+def test_the_way_to_a_new_log_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = flushed_paths(monkeypatch)
+    with LogWriter(tmp_path / "a/b/log", IDENTITY):
+        assert {tmp_path, tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/log"} <= set(flushed)
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_its_cure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"Not a directory\. Give the user"):
+        LogWriter(tmp_path / "file/log", IDENTITY)
+
+
+def test_a_full_disk_under_the_lock_is_a_full_disk(open_writer: Writer) -> None:
+    """Whoever starts on a disk that is still full meets it there first."""
+    with open_writer():
+        pass
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(LogFullError, match="Make room"):
+            open_writer()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_file_that_does_not_parse_is_named_with_its_cure(open_writer: Writer, tmp_path: Path) -> None:

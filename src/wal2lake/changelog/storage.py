@@ -18,14 +18,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from wal2lake.errors import LogFullError, SlotInUseError
+from wal2lake.errors import ConfigError, LogFullError, SlotInUseError
 
 _TEMPORARY = ".tmp"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 class LocalStorage:
-    """A folder. Every method takes names relative to it; OSError passes through unless a method says otherwise."""
+    """A folder. Every method takes names relative to it.
+
+    Raises LogFullError where there is no room, ConfigError where the folder cannot be used; any other OSError passes.
+    """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -45,31 +49,30 @@ class LocalStorage:
             return []
 
     def get(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        with _explained(self.root):
+            return (self.root / name).read_bytes()
 
     def map(self, name: str) -> pa.Buffer:
         """The file's bytes, mapped: uncompressed Arrow data in it is never copied."""
-        with pa.memory_map(self.path(name)) as source:
+        with _explained(self.root), pa.memory_map(self.path(name)) as source:
             return source.read_buffer()
 
     def put(self, name: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
         """Make ``name`` hold ``data``, atomically; when this returns a durable file survives a power cut.
 
-        Raises LogFullError when there is no room; then the old content stands, if there was any.
+        When that fails the old content stands, if there was any.
         """
         target = self.root / name
         aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{_TEMPORARY}")
-        try:
-            self._write(aside, data, durable)
-            os.replace(aside, target)
+        with _explained(self.root):
+            try:
+                self._write(aside, data, durable)
+                os.replace(aside, target)
+            except OSError:
+                aside.unlink(missing_ok=True)
+                raise
             if durable:
                 _sync_folder(target.parent)
-        except OSError as error:
-            with suppress(FileNotFoundError):
-                aside.unlink()
-            if error.errno in _FULL:
-                raise _full(self.root, error) from error
-            raise
 
     def _write(self, aside: Path, data: bytes | pa.Buffer, durable: bool) -> None:
         with open(aside, "wb", buffering=0) as file:
@@ -89,41 +92,59 @@ class LocalStorage:
         return (self.root / name).stat().st_mtime
 
     def make_folders(self, *folders: str) -> None:
-        """Create the root and ``folders`` in it, durably."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        for folder in folders:
-            (self.root / folder).mkdir(exist_ok=True)
-        _sync_folder(self.root)
-        _sync_folder(self.root.parent)
+        """Create the root and ``folders`` in it, durably, with whatever leads to the root."""
+        with _explained(self.root):
+            new = [path for path in self.root.parents if not path.exists()]
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder in folders:
+                (self.root / folder).mkdir(exist_ok=True)
+            for path in (self.root, self.root.parent, *(path.parent for path in new)):
+                _sync_folder(path)
 
-    def sweep(self, folder: str) -> None:
-        """Remove what writers that died left half written in ``folder``; only its single writer may call this."""
-        for leftover in (self.root / folder).glob(f".*{_TEMPORARY}"):
-            leftover.unlink(missing_ok=True)
+    def recover(self, *folders: str) -> None:
+        """After a writer that died: remove what it left half written in ``folders``, and make durable what it renamed
+        there without living to flush the folder. Only the single writer of these folders may call this."""
+        with _explained(self.root):
+            for folder in folders:
+                for leftover in (self.root / folder).glob(f".*{_TEMPORARY}"):
+                    leftover.unlink(missing_ok=True)
+                _sync_folder(self.root / folder)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the one writer; the lock ends with the process. Raises SlotInUseError when another holds it."""
-        with open(self.root / ".lock", "a+") as file:
+        with _explained(self.root), open(self.root / ".lock", "a+b", buffering=0) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 raise SlotInUseError(
-                    f"Another capture process ({file.read(20).strip()}) writes the change log {self.root}.",
+                    f"Another capture process ({file.read(20).decode().strip()}) writes the change log {self.root}.",
                     hint="Stop it first, or give this one a slot and a log of its own (source.slot, log.path).",
                 ) from None
             file.truncate(0)
-            file.write(f"pid {os.getpid()}")
-            file.flush()
+            file.write(f"pid {os.getpid()}".encode())
             yield
 
 
-def _full(root: Path, error: OSError) -> LogFullError:
-    return LogFullError(
-        f"The change log {root} cannot grow: {os.strerror(error.errno or 0)}.",
-        hint="Make room there and start again: nothing is lost, the slot keeps what is not durable.",
-    )
+@contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    """What only the user can mend leaves the block as a sentence with its cure; a crash would be tried again."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        if error.errno in _FULL:
+            raise LogFullError(
+                f"The change log {root} cannot grow: {why}.",
+                hint="Make room there and start again: nothing is lost, the slot keeps what is not durable.",
+            ) from error
+        if error.errno in _FORBIDDEN:
+            raise ConfigError(
+                f"The change log {root} cannot be used: {why}.",
+                hint="Give the user that runs wal2lake a folder in which it may read and write (log.path).",
+            ) from error
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

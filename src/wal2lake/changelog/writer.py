@@ -2,7 +2,8 @@
 
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
 of a transaction whose Commit was not stored (never indexed; the server sends it again). Appending is the only change,
-so there is nothing else to recover.
+so there is nothing else to recover. But a file that is there may not be durable yet (its writer died before it had
+flushed the folder), and it counts as such from the start: so the folders are flushed first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LogWriter:
         self._compression = None if compression == "none" else compression
         self._held = ExitStack()
         self._held.enter_context(self._storage.lock())
-        self._storage.sweep(layout.SEGMENTS)
+        self._storage.recover(layout.SEGMENTS, ".")
         self.log.refresh()
         last = self.log.segments[-1] if self.log.segments else None
         self._seq = last.seq + 1 if last else 0
