@@ -8,7 +8,7 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import SchemaChangeError
 from wal2lake.postgres.tables import LiveColumn
 from wal2lake.spark.evolve import follow, require_key
-from wal2lake.spark.table_folder import Followed
+from wal2lake.spark.table_folder import Column, Followed, SnapshotPlan
 
 BEFORE = Followed({"id": 1, "note": 2}, ("first",))
 
@@ -53,14 +53,21 @@ def test_what_a_target_cannot_follow_is_refused_with_the_column(
     assert failure.value.column in ("text", "note")
 
 
+def plan(key: tuple[str, ...], flagged: str = "", identity: str = "d") -> SnapshotPlan:
+    columns = tuple(Column(name, at, 23, -1, 23, name == flagged) for at, name in enumerate(("id", "note"), 1))
+    return SnapshotPlan("1", 7, identity, "", "", "", key, columns, ())
+
+
 def test_rows_must_go_on_being_named_by_the_same_columns() -> None:
-    require_key(schema("id", "note"), ("id",))
-    require_key(schema("id", "note", identity="f"), ("id",))
-    require_key(schema("id", identity="n", key=""), ("id",))
-    for changed, key in (
-        (schema("id", "note", key="note"), ("id",)),
-        (schema("id", "note"), ()),
-        (schema("note", identity="f"), ("id",)),
+    require_key(schema("id", "note"), plan(("id",)))
+    require_key(schema("id", "note", identity="f"), plan(("id",)))
+    require_key(schema("id", identity="n", key=""), plan(("id",)))
+    require_key(schema("id", "note"), plan((), flagged="id"))  # "id" is a part of the key, the rest is not published
+    for changed, planned in (
+        (schema("id", "note", key="note"), plan(("id",))),
+        (schema("id", "note"), plan(())),
+        (schema("id", "note"), plan((), flagged="id", identity="f")),
+        (schema("note", identity="f"), plan(("id",))),
     ):
         with pytest.raises(SchemaChangeError):
-            require_key(changed, key)
+            require_key(changed, planned)

@@ -8,7 +8,7 @@ Source: PostgreSQL documentation, "System Catalogs", pg_publication_tables, IDEN
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import psycopg
@@ -53,7 +53,9 @@ class CatalogColumn:
 class PublishedTable:
     """One table of a publication. ``replica_identity`` is pg_class.relreplident; ``blocks`` counts heap blocks of 8 kB
     (0: empty, or a partitioned table, which has none of its own); ``row_estimate`` is -1 when never analysed;
-    ``row_filter`` is the publication's SQL expression; ``partitioned``: a root that holds no rows itself."""
+    ``row_filter`` is the publication's SQL expression; ``partitioned``: a root that holds no rows itself.
+    ``primary_key`` is () when it is DEFERRABLE: amid a transaction it may hold duplicates, so decoding passes it over.
+    ``key_published``: the columns that name a row are all published (a publication of inserts alone need not)."""
 
     relation_id: int
     namespace: str
@@ -65,6 +67,7 @@ class PublishedTable:
     row_estimate: int
     row_filter: str | None
     partitioned: bool = False
+    key_published: bool = True
 
     @property
     def quoted(self) -> str:
@@ -105,8 +108,12 @@ def published_tables(connection: Connection, publication: str) -> list[Published
         by_table.setdefault(relation_id, []).append(CatalogColumn(*values))
     tables = []
     for relation_id, namespace, name, identity, attnames, key, *rest in rows:
-        listed = _listed(by_table.get(relation_id, []), attnames)
-        tables.append(PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest))
+        every = by_table.get(relation_id, [])
+        listed = _listed(every, attnames)
+        naming = key if identity == "f" else [column.name for column in every if column.key]
+        whole = {column.name for column in listed}.issuperset(naming)
+        table = PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest)
+        tables.append(table if whole else replace(table, key_published=False))
     return tables
 
 
@@ -137,7 +144,7 @@ _TABLES = """
 SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {attnames},
        ARRAY(SELECT a.attname::text
                FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
-              WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
+              WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts
                 AND a.attrelid = c.oid AND a.attnum = k.attnum
               ORDER BY k.place),
        CASE WHEN c.relkind = 'p' THEN 0
@@ -166,7 +173,8 @@ SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
        CASE c.relreplident WHEN 'f' THEN true WHEN 'n' THEN false
             ELSE EXISTS (SELECT FROM pg_index i
                           WHERE i.indrelid = c.oid
-                            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+                            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
+                                ELSE i.indisreplident END
                             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])) END,
        format_type(coalesce(b.base_oid, t.oid), -1)
   FROM pg_attribute a

@@ -66,7 +66,7 @@ def still_holds(plan: SnapshotPlan, table: PublishedTable, heap: str, text_colum
 
 def mirror_key(table: PublishedTable) -> tuple[str, ...]:
     """The columns that identify a row in the mirror; () when only whole rows do."""
-    return key_columns(table_schema(table), table.primary_key)
+    return key_columns(table_schema(table), table.primary_key) if table.key_published else ()
 
 
 def columns_as_read(table: PublishedTable, text_columns: Collection[str]) -> tuple[CatalogColumn, ...]:

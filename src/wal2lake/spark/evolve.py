@@ -53,7 +53,7 @@ def follow_schemas(
     with closing(connect(source.dsn, application_name="wal2lake pipeline")) as connection:
         live = live_columns(connection, source.relation_id)
         for schema in news:
-            require_key(schema, plan.key)
+            require_key(schema, plan)
             followed = follow(followed, schema, live)
         younger = _younger_columns(versions, {column.name for column in plan.columns})
         fill = _fill(connection, younger, live, plan, target, source)
@@ -64,14 +64,15 @@ def follow_schemas(
     return fill
 
 
-def require_key(schema: TableSchema, key: Sequence[str]) -> None:
+def require_key(schema: TableSchema, plan: SnapshotPlan) -> None:
     """Rows must go on being named as they were when the table was first read."""
     columns = {column.name for column in schema.columns}
-    named = [column.name for column in schema.columns if column.key]
-    if schema.replica_identity in "di" and sorted(named) != sorted(key):
+    named = {column.name for column in schema.columns if column.key}
+    planned = set(plan.key) or {column.name for column in plan.columns if column.key and plan.replica_identity in "di"}
+    if schema.replica_identity in "di" and named != planned:
         _refuse(schema, None, "The table's replica identity changed, so its rows are named by other columns now.")
-    if not columns.issuperset(key):
-        _refuse(schema, sorted(set(key) - columns)[0], "A column of the table's key is gone.")
+    if not columns.issuperset(plan.key):
+        _refuse(schema, sorted(set(plan.key) - columns)[0], "A column of the table's key is gone.")
 
 
 def follow(followed: Followed, schema: TableSchema, live: Mapping[str, LiveColumn]) -> Followed:
