@@ -250,6 +250,57 @@ def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypat
     world.sql("SELECT pg_reload_conf()")
 
 
+def test_a_walsender_that_has_not_noticed_yet_is_waited_for(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was cut off leaves one behind, until wal_sender_timeout; here it is stopped and so says nothing."""
+    monkeypatch.setattr("wal2lake.capture.source._PATIENCE_S", 0.5)
+    own_world.make_slots()
+    with own_world.spawn() as gone:
+        own_world.insert(1, 10)
+        own_world.await_durable(own_world.wal_end())
+        gone.send_signal(signal.SIGSTOP)
+        other = World(own_world.server, own_world.path.with_name("other"), own_world.name)
+        try:
+            with other.capturing():
+                own_world.insert(11, 20)
+                other.await_durable(own_world.wal_end())
+        finally:
+            gone.kill()
+
+
+def test_a_capture_that_is_ending_is_waited_for(world: World) -> None:
+    """Its parent was killed, say, and another one is here at once."""
+    world.make_slots()
+    with world.spawn() as ending:
+        world.insert(1, 10)
+        world.await_durable(world.wal_end())
+        with world.capturing():
+            time.sleep(0.5)
+            ending.terminate()
+            world.insert(11, 20)
+            world.await_durable(world.wal_end())
+    assert world.captured() == world.expected()
+
+
+def test_a_stop_does_not_wait_for_a_slot(world: World) -> None:
+    world.make_slots()
+    with psycopg.connect(world.server.dsn) as writing:
+        writing.execute(f"INSERT INTO {world.name} VALUES (1, 'a')")
+        other = World(world.server, world.path.with_name("other"), f"{world.name}_2")
+        other.sql(f"CREATE PUBLICATION {other.name} FOR TABLE {world.name}")
+        with other.capturing():  # its slot waits for that transaction
+            time.sleep(2)
+            asked = time.monotonic()
+        assert time.monotonic() - asked < 3
+        other.sql(f"DROP PUBLICATION {other.name}")
+    with world.capturing():
+        world.await_durable(world.wal_end())
+        with other.capturing(Capture(replace(world.config, log=other.config.log))):
+            time.sleep(0.5)
+            asked = time.monotonic()
+        assert time.monotonic() - asked < 3
+    assert (world.errors, other.errors) == ([], [])
+
+
 def test_a_missing_publication_and_another_server(world: World, own_world: World) -> None:
     with world.capturing():
         world.await_durable(world.wal_end())

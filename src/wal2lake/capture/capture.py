@@ -24,7 +24,7 @@ from wal2lake.changelog import LogWriter
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.format import STATUS
 from wal2lake.config import Config
-from wal2lake.errors import Wal2LakeError
+from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.postgres.stream import ReplicationStream
 
 _STATUS_INTERVAL_S = 1.0
@@ -66,6 +66,9 @@ class Capture:
                 try:
                     writer = writer or open_log(self._config, stop)
                     self._session(writer, stop)
+                except InterruptedByUser:
+                    if not stop.is_set():
+                        raise
                 except Wal2LakeError as error:
                     if not error.transient:
                         raise
@@ -81,7 +84,7 @@ class Capture:
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
-        check_source(self._config, writer)
+        check_source(self._config, writer, stop)
         source = self._config.source
         writer.new_session()
         with ReplicationStream(

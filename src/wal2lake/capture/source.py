@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 from wal2lake.changelog import ChangeLog, LogIdentity, LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotInUseError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
-from wal2lake.postgres.connection import Connection, connect, replication_connection
+from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.slots import SlotState, create_slot, require_slot, slot_state
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
-_PATIENCE_S = 10.0  # for the walsender of a connection that broke to notice it
+_PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 _SLOT_WAIT_NOTICE = "The slot %s is being made; it waits until the transactions that run now have ended."
 
 logger = logging.getLogger("wal2lake.capture")
+T = TypeVar("T")
 
 
 def open_log(config: Config, stop: Event) -> LogWriter:
@@ -38,17 +41,17 @@ def open_log(config: Config, stop: Event) -> LogWriter:
     else:
         identity = _new_identity(config, stop)
         logger.info("The change log %s begins at %s.", path, identity.start_lsn)
-    return LogWriter(path, identity, compression=config.log.compression)
+    return _patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
 
 
-def check_source(config: Config, writer: LogWriter) -> None:
+def check_source(config: Config, writer: LogWriter, stop: Event) -> None:
     """Check that the slot can be streamed from and continues ``writer``'s log. Raises as open_log does."""
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
         published_tables(connection, config.source.publication)
         log.check_identity(_identity(config, identify(connection), log.start_lsn))
         try:
-            state = _free_slot(connection, config.source.slot)
+            state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
             raise _slot_gone(config.source.slot, log) from error
         _check_slot(state, log.identity)
@@ -82,7 +85,7 @@ def _new_identity(config: Config, stop: Event) -> LogIdentity:
         state = slot_state(connection, config.source.slot)
         if state is None:
             return _identity(config, system, _make_slot(config, stop))
-        state = _free_slot(connection, config.source.slot)
+        state = _free_slot(connection, config.source.slot, stop)
     identity = _identity(config, system, state.confirmed_flush_lsn or LSN(0))
     _check_slot(state, identity)
     logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
@@ -111,16 +114,49 @@ def _identity(config: Config, system: SystemIdentity, start_lsn: LSN) -> LogIden
     )
 
 
-def _free_slot(connection: Connection, name: str) -> SlotState:
-    """require_slot, with patience for the walsender of a connection that has just broken."""
-    deadline = time.monotonic() + _PATIENCE_S
+def _free_slot(connection: Connection, name: str, stop: Event) -> SlotState:
+    """require_slot, with patience for the walsender of a connection that broke, until wal_sender_timeout ends it.
+
+    One that goes on hearing from its client serves somebody else; a single reply may be what was still under way.
+    """
+    replies: set[object] = set()
+
+    def ask() -> SlotState:
+        replies.update(_replies(connection, name))
+        return require_slot(connection, name)
+
+    patience = _PATIENCE_S + _wal_sender_timeout_s(connection)
+    return _patiently(ask, patience, stop, hopeless=lambda: len(replies) > 2)
+
+
+def _patiently(ask: Callable[[], T], patience_s: float, stop: Event, hopeless: Callable[[], bool] = lambda: False) -> T:
+    """``ask`` again while it raises SlotInUseError, for ``patience_s`` or until it is ``hopeless``."""
+    deadline = time.monotonic() + patience_s
     while True:
         try:
-            return require_slot(connection, name)
-        except SlotInUseError:
-            if time.monotonic() > deadline:
+            return ask()
+        except SlotInUseError as error:
+            if hopeless() or time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            if stop.wait(0.1):
+                raise InterruptedByUser("Stopped while the replication slot was in use.") from error
+
+
+def _replies(connection: Connection, name: str) -> list[object]:
+    """When the slot's walsender last heard from its client; nothing if that is not known, or not ours to see."""
+    query = (
+        "SELECT r.reply_time FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid"
+        " WHERE s.slot_name = %s AND r.reply_time IS NOT NULL"
+    )
+    with mapped_errors():
+        return [reply for (reply,) in connection.execute(query, [name])]
+
+
+def _wal_sender_timeout_s(connection: Connection) -> float:
+    with mapped_errors():
+        row = connection.execute("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").fetchone()
+    assert row is not None
+    return int(row[0]) / 1000
 
 
 def _check_slot(state: SlotState, identity: LogIdentity) -> None:
