@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import SchemaChangeError
 from wal2lake.postgres.tables import LiveColumn
-from wal2lake.spark.evolve import follow, require_key
+from wal2lake.spark.evolve import Present, follow, require_key
 from wal2lake.spark.table_folder import Column, Followed, SnapshotPlan
 
 BEFORE = Followed({"id": 1, "note": 2}, ("first",))
@@ -18,8 +20,8 @@ def schema(*names: str, identity: str = "d", key: str = "id") -> TableSchema:
     return TableSchema.build(7, "shop", "item", columns, identity)
 
 
-def live(**attnums: int) -> dict[str, LiveColumn]:
-    return {name: LiveColumn(attnum, False, False) for name, attnum in attnums.items()}
+def live(**attnums: int) -> Present:
+    return Present({name: LiveColumn(attnum, False, False) for name, attnum in attnums.items()}, 2, rewritten=False)
 
 
 def test_an_added_column_is_known_from_then_on() -> None:
@@ -29,7 +31,10 @@ def test_an_added_column_is_known_from_then_on() -> None:
 
 
 def test_a_dropped_column_stays_known() -> None:
-    assert follow(BEFORE, schema("id"), live(id=1)).attnums == BEFORE.attnums
+    after = follow(BEFORE, schema("id"), live(id=1))
+    assert after.attnums == BEFORE.attnums
+    assert after.lapsed == ("note",)
+    assert follow(after, schema("id"), live(id=1)) == after
 
 
 def test_a_column_that_was_added_and_is_gone_again_is_added() -> None:
@@ -42,6 +47,7 @@ def test_a_column_that_was_added_and_is_gone_again_is_added() -> None:
         (("id", "text"), live(id=1, text=2), "note was renamed"),
         (("id", "note"), live(id=1, note=3), "another of the same name"),
         (("id", "text"), live(id=1, word=2), "which is which"),
+        (("id", "note", "text"), replace(live(id=1, note=2, text=3), attributes=3), "before it was published"),
     ],
 )
 def test_what_a_target_cannot_follow_is_refused_with_the_column(

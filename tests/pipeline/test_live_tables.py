@@ -71,8 +71,8 @@ def test_rows_older_than_a_column_hold_its_fast_default(connection: Connection) 
     )
     connection.execute("ALTER TABLE live.item ALTER COLUMN late SET DEFAULT 5")
     live = live_columns(connection, item(connection).relation_id)
-    assert live["plain"].fast_default is live["plain"].computed is False
-    assert (live["late"].fast_default, live["late"].computed) == (False, True)
+    assert live["plain"].fast_default is live["plain"].given is False
+    assert (live["late"].fast_default, live["late"].given) == (False, True)
     assert live["price"].fast_default
     assert live["price"].attnum == 4
     columns = [c for c in item(connection).columns if c.name in ("price", "mood", "tags", "plain")]

@@ -35,7 +35,7 @@ def test_a_plan_and_its_chunks_come_back_as_written(folder: TableFolder) -> None
     assert folder.finish_chunk("p1", CHUNK)
     assert folder.plan() == PLAN
     assert folder.chunks("p1") == {0: CHUNK}
-    assert folder.followed() == Followed({"id": 1}, ("digest",))
+    assert folder.followed() == Followed({"id": 1}, ("digest",), {"id": (20, -1)})
 
 
 def test_the_first_to_finish_a_chunk_is_the_one_that_counts(folder: TableFolder) -> None:

@@ -251,6 +251,11 @@ class ChangeLog:
         _close_run(runs, since, extent.row_stop, relation, types)
         return runs
 
+    def announces(self, extent: Extent, relation_id: int) -> bool:
+        """Whether the relation is announced amid the extent, even if it looks as it did before."""
+        news = self._info(extent.seq).announced
+        return any(n.oid == relation_id and extent.row_start <= n.row < extent.row_stop for n in news if n.kind == "R")
+
     # -- retention and barriers
 
     def release(self, consumer: str, lsn: int) -> None:

@@ -55,7 +55,8 @@ class PublishedTable:
     (0: empty, or a partitioned table, which has none of its own); ``row_estimate`` is -1 when never analysed;
     ``row_filter`` is the publication's SQL expression; ``partitioned``: a root that holds no rows itself.
     ``primary_key`` is () when it is DEFERRABLE: amid a transaction it may hold duplicates, so decoding passes it over.
-    ``key_published``: the columns that name a row are all published (a publication of inserts alone need not)."""
+    ``key_published``: the columns that name a row are all published (a publication of inserts alone need not).
+    ``attributes``: the greatest attnum, of columns dropped or not published too."""
 
     relation_id: int
     namespace: str
@@ -67,6 +68,7 @@ class PublishedTable:
     row_estimate: int
     row_filter: str | None
     partitioned: bool = False
+    attributes: int = 0
     key_published: bool = True
 
     @property
@@ -149,7 +151,7 @@ SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {a
               ORDER BY k.place),
        CASE WHEN c.relkind = 'p' THEN 0
             ELSE pg_relation_size(c.oid) / current_setting('block_size')::int END::bigint,
-       c.reltuples::bigint, {rowfilter}, c.relkind = 'p'
+       c.reltuples::bigint, {rowfilter}, c.relkind = 'p', c.relnatts::int
   FROM pg_publication_tables p
   JOIN pg_namespace n ON n.nspname = p.schemaname
   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename

@@ -26,12 +26,13 @@ _TRAILER = b"\xff\xff"
 class LiveColumn:
     """A column as it is now. ``fast_default``: rows older than the column hold pg_attribute.attmissingval in it.
 
-    ``computed``: it has a default, identity or generation expression, so a rewrite may have given old rows values.
+    ``given``: it has a default, identity or generation expression or takes no NULL, so a rewrite may have given older
+    rows values. A partitioned table's fast defaults are its partitions'.
     """
 
     attnum: int
     fast_default: bool
-    computed: bool
+    given: bool
 
 
 def heap_files(connection: Connection, relation_ids: Sequence[int]) -> dict[int, str]:
@@ -51,7 +52,9 @@ def fast_default_row(connection: Connection, table: PublishedTable, columns: Seq
     """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each value in its own type."""
     values = ", ".join(
         f"(SELECT (a.attmissingval::text::text[])[1]{_cast(column)} FROM pg_catalog.pg_attribute a"
-        f" WHERE a.attrelid = {table.relation_id:d} AND a.attname = {_literal(column.name)})"
+        f" WHERE (a.attrelid = {table.relation_id:d} OR a.attrelid IN"
+        f" (SELECT t.relid FROM pg_catalog.pg_partition_tree({table.relation_id:d}) t))"
+        f" AND a.attname = {_literal(column.name)} AND a.atthasmissing LIMIT 1)"
         for column in columns
     )
     return copy_rows(connection, f"COPY (SELECT {values}) TO STDOUT (FORMAT binary)")[0]
@@ -120,8 +123,11 @@ SELECT o.oid::bigint,
 """
 
 _LIVE_COLUMNS = """
-SELECT a.attname::text, a.attnum::int, a.atthasmissing,
-       a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''
+SELECT a.attname::text, a.attnum::int,
+       a.atthasmissing OR EXISTS (SELECT FROM pg_partition_tree(a.attrelid) t
+                                    JOIN pg_attribute p ON p.attrelid = t.relid
+                                   WHERE p.attname = a.attname AND p.atthasmissing),
+       a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' OR a.attnotnull
   FROM pg_attribute a
  WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
 """

@@ -118,18 +118,27 @@ def split(batch: TableBatch) -> list[tuple[tuple[Extent, str, int], ...]]:
 def schema_versions(
     log_path: str, batch: TableBatch, snapshot: SnapshotIdentity | None, rules: DecodeRules
 ) -> list[TableSchema]:
-    """The schemas of the batch's changes, oldest first, without those of changes that the snapshot has seen."""
+    """The schemas of the batch's changes in order, without those of changes that the snapshot has seen.
+
+    None is the one before it, but one may come back.
+    """
     log = open_log(log_path)
-    versions: dict[str, TableSchema] = {}
+    versions: list[TableSchema] = []
     for extent, digest, _ in batch.parts:
-        if digest in versions:
+        if versions and versions[-1].digest == digest:
             continue
         run = log.relation_runs(extent, batch.relation_id)[-1]
         rows = log.read(extent)
         xids = rows["xid"].to_numpy()[rows["relation_id"].to_numpy() == batch.relation_id]
         if snapshot is None or not len(xids) or not visible(xids, snapshot).all():
-            versions[digest] = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
-    return list(versions.values())
+            versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
+    return versions
+
+
+def is_announced(log_path: str, batch: TableBatch) -> bool:
+    """Whether the relation is announced in the batch, as it is after every change of it and every reconnect."""
+    log = open_log(log_path)
+    return any(log.announces(extent, batch.relation_id) for extent, _, _ in batch.parts)
 
 
 def apply_mirror(task: ApplyTask) -> int:

@@ -20,13 +20,14 @@ from wal2lake.spark.apply import (
     ApplyTask,
     TableBatch,
     apply_mirror,
+    is_announced,
     plan_batch,
     schema_versions,
     split,
     write_changes,
 )
 from wal2lake.spark.control import control_rows
-from wal2lake.spark.evolve import Source, follow_schemas
+from wal2lake.spark.evolve import Follower, Source
 from wal2lake.spark.failures import quarantine_error
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.read import DecodeRules
@@ -145,10 +146,12 @@ class Batches:
         """
         table.require_relation(item.relation_id)
         snapshot = table.snapshot_at(item.start)
-        versions = schema_versions(self._config.log.path, item, snapshot, self._rules)
+        log_path = self._config.log.path
+        versions = schema_versions(log_path, item, snapshot, self._rules)
         source = Source(self._config.source.dsn, self._config.source.publication, item.relation_id)
+        follower = Follower(table.folder, table.plan, table.target, source)
         task = ApplyTask(
-            log_path=self._config.log.path,
+            log_path=log_path,
             root=str(snapshots_root(self._config)),
             batch=item,
             parts=item.parts,
@@ -156,7 +159,7 @@ class Batches:
             target=table.target,
             source=source,
             snapshot=snapshot,
-            fill=follow_schemas(versions, table.folder, table.plan, table.target, source),
+            fill=follower.follow(versions, item.start, item.end, announced=is_announced(log_path, item)),
             converging=table.converges_at(item.start),
         )
         if self._config.lake.mode == "mirror":

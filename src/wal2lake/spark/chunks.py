@@ -52,6 +52,7 @@ def plan_snapshot(
             for c in columns_as_read(table, text_columns)
         ),
         chunks=plan_chunks(table.blocks, chunk_bytes, parallelism),
+        attributes=table.attributes,
     )
 
 

@@ -2,22 +2,27 @@
 
 The log announces names and types; the catalog's attnum says what became of a column. A new attnum is a column added
 (its older rows hold attmissingval, else NULL), a known one under another name is a rename, a known name under
-another attnum was dropped and made anew. A dropped column stays in the target, NULL from then on.
+another attnum was dropped and made anew. A dropped column stays in the target, NULL from then on. What was there
+before it was published, or while it was not, never was in the log: there the table stops too.
 
-Source: PostgreSQL documentation, "pg_attribute"; "ALTER TABLE", notes on ADD COLUMN with a default.
+A table may look as it did, and yet a column be another one. So the catalog is asked whenever the server announces the
+table, which it does after every change, even if nothing seems new.
+
+Source: PostgreSQL documentation, "pg_attribute"; "ALTER TABLE", notes on ADD COLUMN with a default and on rewriting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
 
+from wal2lake.apply.events import widens
 from wal2lake.columnar.copy import decode_copy_rows
-from wal2lake.columnar.types import TableSchema
+from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column_type
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
@@ -29,6 +34,8 @@ from wal2lake.spark.target import Target
 
 Fill = Mapping[str, "pa.Scalar"]
 
+_TEXTS = {25, 1043}  # text, varchar: the same characters in either
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -39,29 +46,77 @@ class Source:
     relation_id: int
 
 
-def follow_schemas(
-    versions: Sequence[TableSchema], folder: TableFolder, plan: SnapshotPlan, target: Target, source: Source
-) -> Fill:
-    """Bring the target to the newest of ``versions`` (oldest first); returns what older rows hold in newer columns.
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the catalog says of a table by now: its columns by name, the greatest attnum when it was first read, and
+    whether any of the files that it was read from is gone: then its rows were written anew, and not to the WAL."""
 
-    Raises SchemaChangeError for what a target cannot follow. Doing it again changes nothing.
-    """
-    followed = folder.followed()
-    news = [schema for schema in versions if schema.digest not in followed.digests]
-    if not news and len(versions) <= 1:
-        return {}
-    with closing(connect(source.dsn, application_name="wal2lake pipeline")) as connection:
-        live = live_columns(connection, source.relation_id)
+    columns: Mapping[str, LiveColumn]
+    attributes: int
+    rewritten: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Brings one table's target to the schemas that the log announces."""
+
+    folder: TableFolder
+    plan: SnapshotPlan
+    target: Target
+    source: Source
+
+    def follow(self, versions: Sequence[TableSchema], start: int, end: int, *, announced: bool) -> Fill:
+        """Bring the target to the newest of ``versions``, which come in this order in the batch (start, end];
+        ``announced``: the server announced one in it, new or not. Returns what older rows hold in newer columns.
+
+        Raises SchemaChangeError for what a target cannot follow. Doing it again changes nothing.
+        """
+        before = self.folder.followed()
+        news = [schema for schema in versions if schema.digest not in before.digests]
+        if not versions or not (news or announced or len(versions) > 1):
+            return {}
+        with closing(connect(self.source.dsn, application_name="wal2lake pipeline")) as connection:
+            present = self._present(connection)
+            followed = before
+            for schema in _not_yet_followed(versions, before, start, end):
+                require_key(schema, self.plan)
+                followed = follow(followed, schema, present)
+            fill = self._fill(connection, versions, present)
         for schema in news:
-            require_key(schema, plan)
-            followed = follow(followed, schema, live)
-        younger = _younger_columns(versions, {column.name for column in plan.columns})
-        fill = _fill(connection, younger, live, plan, target, source)
-    for schema in news:
-        target.sink().evolve(target_schema(schema, target), fill if target.mode == "mirror" else None)
-    if news:
-        folder.follow(followed)
-    return fill
+            adding = fill if self.target.mode == "mirror" else None
+            self.target.sink().evolve(target_schema(schema, self.target), adding)
+        if followed != before:
+            self.folder.follow(replace(followed, lsn=end))
+        return fill
+
+    def _present(self, connection: Connection) -> Present:
+        oid = self.source.relation_id
+        files = set(filter(None, heap_files(connection, [oid])[oid].split(",")))
+        rewritten = not files.issuperset(filter(None, self.plan.heap.split(",")))
+        return Present(live_columns(connection, oid), self.plan.attributes, rewritten)
+
+    def _fill(self, connection: Connection, versions: Sequence[TableSchema], present: Present) -> dict[str, pa.Scalar]:
+        """The fast defaults of younger columns; those without hold NULL in older rows unless these were rewritten."""
+        younger = _younger_columns(versions, {column.name for column in self.plan.columns})
+        live = {name: present.columns[name] for name in younger if name in present.columns}
+        wanted = [name for name, column in live.items() if column.fast_default]
+        for name, column in live.items():
+            if present.rewritten and column.given and not column.fast_default:
+                message = "The table was rewritten since the column was added: what its rows hold never was in the WAL."
+                _refuse(versions[-1], name, message)
+        published = published_tables(connection, self.source.publication) if wanted else []
+        table = next((table for table in published if table.relation_id == self.source.relation_id), None)
+        return _fast_defaults(connection, table, wanted, self.target) if table is not None else {}
+
+
+def _not_yet_followed(
+    versions: Sequence[TableSchema], followed: Followed, start: int, end: int
+) -> Sequence[TableSchema]:
+    """A batch that is tried again, maybe as a part of a longer one, brings versions that are past."""
+    if end <= followed.lsn:
+        return ()
+    digests, last = [schema.digest for schema in versions], followed.digests[-1]
+    return versions[digests.index(last) :] if start < followed.lsn and last in digests else versions
 
 
 def require_key(schema: TableSchema, plan: SnapshotPlan) -> None:
@@ -75,24 +130,58 @@ def require_key(schema: TableSchema, plan: SnapshotPlan) -> None:
         _refuse(schema, sorted(set(plan.key) - columns)[0], "A column of the table's key is gone.")
 
 
-def follow(followed: Followed, schema: TableSchema, live: Mapping[str, LiveColumn]) -> Followed:
-    """``followed`` after ``schema``; raises SchemaChangeError for a rename and for a column made anew."""
-    attnums = dict(followed.attnums)
+def follow(followed: Followed, schema: TableSchema, present: Present) -> Followed:
+    """``followed`` after ``schema``; raises SchemaChangeError for what leaves in doubt what rows hold."""
+    attnums, types = dict(followed.attnums), dict(followed.types)
     names = {column.name for column in schema.columns}
-    gone = [name for name in attnums if name not in names]
-    before = {attnum: name for name, attnum in attnums.items()}
-    for name in names:
-        now = live.get(name)
-        if name in attnums:
-            if now is not None and now.attnum != attnums[name]:
-                _refuse(schema, name, "The column was dropped and another of the same name was made.")
-        elif now is None and gone:
-            _refuse(schema, name, "The column is new, another is gone, and both have changed since: which is which?")
-        elif now is not None and now.attnum in before:
-            _refuse(schema, name, f"The column {before[now.attnum]} was renamed.")
+    gone = [name for name in attnums if name not in names and name not in followed.lapsed]
+    for column in schema.columns:
+        if column.name in attnums:
+            _require_same(schema, column, followed, present)
         else:
-            attnums[name] = 0 if now is None else now.attnum
-    return Followed(attnums, (*followed.digests, schema.digest))
+            attnums[column.name] = _added(schema, column.name, attnums, gone, present)
+        types[column.name] = column.type.oid, column.type.typmod
+    digests = (*(digest for digest in followed.digests if digest != schema.digest), schema.digest)
+    return Followed(attnums, digests, types, (*followed.lapsed, *gone), followed.lsn)
+
+
+def _require_same(schema: TableSchema, column: TableColumn, followed: Followed, present: Present) -> None:
+    """A column known by name is the one that it was, and older rows hold what they held."""
+    name, now = column.name, present.columns.get(column.name)
+    if now is not None and now.attnum != followed.attnums[name]:
+        _refuse(schema, name, "The column was dropped and another of the same name was made.")
+    if name in followed.lapsed:
+        _refuse(
+            schema, name, "The column is back after it was not published, and what it held then was not in the log."
+        )
+    before, after = followed.types.get(name), (column.type.oid, column.type.typmod)
+    if present.rewritten and before not in (None, after) and not _keeps_values(before, column.type):
+        _refuse(schema, name, "The column's type changed, and what the rewritten rows hold never was in the WAL.")
+
+
+def _keeps_values(before: tuple[int, int] | None, after: ColumnType) -> bool:
+    """Whether ALTER COLUMN TYPE leaves every value what it is in the lake; USING is beyond what anyone can see."""
+    assert before is not None
+    old = column_type(*before)
+    if {old.oid, after.oid} <= _TEXTS:
+        return True
+    narrowed = not pa.types.is_floating(old.arrow) and widens(after.arrow, old.arrow)
+    return narrowed or widens(old.arrow, after.arrow)
+
+
+def _added(schema: TableSchema, name: str, attnums: Mapping[str, int], gone: Sequence[str], present: Present) -> int:
+    """The attnum of a column that is new, 0 when it is gone again."""
+    now = present.columns.get(name)
+    if gone and (now is None or not all(attnums[other] for other in gone)):
+        _refuse(schema, name, "The column is new, another is gone, and both have changed since: which is which?")
+    if now is None:
+        return 0
+    before = {attnum: other for other, attnum in attnums.items()}
+    if now.attnum in before:
+        _refuse(schema, name, f"The column {before[now.attnum]} was renamed.")
+    if now.attnum <= present.attributes:
+        _refuse(schema, name, "The column was there before it was published, and what it held then was not in the log.")
+    return now.attnum
 
 
 def _refuse(schema: TableSchema, column: str | None, message: str) -> NoReturn:
@@ -103,34 +192,6 @@ def _younger_columns(versions: Sequence[TableSchema], first: set[str]) -> list[s
     """The newest version's columns that an older one, or the snapshot, did not have."""
     common = first.intersection(*({column.name for column in schema.columns} for schema in versions))
     return [column.name for column in versions[-1].columns if column.name not in common]
-
-
-def _fill(
-    connection: Connection,
-    names: Sequence[str],
-    live: Mapping[str, LiveColumn],
-    plan: SnapshotPlan,
-    target: Target,
-    source: Source,
-) -> dict[str, pa.Scalar]:
-    """The fast defaults of ``names``; a column without one holds NULL in older rows unless the table was rewritten."""
-    wanted = [name for name in names if name in live and (live[name].fast_default or live[name].computed)]
-    if not wanted:
-        return {}
-    published = published_tables(connection, source.publication)
-    table = next((table for table in published if table.relation_id == source.relation_id), None)
-    if table is None:
-        return {}
-    rewritten = heap_files(connection, [source.relation_id])[source.relation_id] != plan.heap
-    for name in wanted:
-        if rewritten and not live[name].fast_default:
-            raise SchemaChangeError(
-                "The table was rewritten when the column was added, so what its rows hold there never was in the WAL.",
-                hint=RESYNC,
-                relation=str(table),
-                column=name,
-            )
-    return _fast_defaults(connection, table, [name for name in wanted if live[name].fast_default], target)
 
 
 def _fast_defaults(

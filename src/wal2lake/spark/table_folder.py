@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -50,6 +50,7 @@ class SnapshotPlan:
 
     ``plan_id`` is in the name of every chunk file, so what a task of an abandoned plan still writes is never counted.
     ``digest``: TableSchema.digest as the log will announce the table; ``key``: what identifies a row in the mirror.
+    ``attributes``: the greatest attnum that the table had, published or not.
     """
 
     plan_id: str
@@ -61,14 +62,23 @@ class SnapshotPlan:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     chunks: tuple[Chunk, ...]
+    attributes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How far the target followed the table's schema: attnum of each column it has, digests of the versions it fits."""
+    """How far the target followed the table's schema: digests of the versions it fits, the last one followed last.
+
+    Of each column ever there: ``attnums`` (0: nobody can tell any more) and ``types`` (OID, typmod) as last announced.
+    ``lapsed``: columns that a version did not have any more, so what the target has in them is out of date.
+    ``lsn``: the end of the last batch that brought a change of these.
+    """
 
     attnums: Mapping[str, int]
     digests: tuple[str, ...]
+    types: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lapsed: tuple[str, ...] = ()
+    lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,9 @@ class TableFolder:
         for name in self._storage.names("."):
             if name.startswith("chunk-") or name in ("done.json", "converging.json"):
                 self._storage.remove(name)
-        self.follow(Followed({column.name: column.attnum for column in plan.columns}, (plan.digest,)))
+        attnums = {column.name: column.attnum for column in plan.columns}
+        types = {column.name: (column.type_oid, column.typmod) for column in plan.columns if column.type_oid}
+        self.follow(Followed(attnums, (plan.digest,), types))
         self._write("plan.json", {"format": FORMAT, **asdict(plan)})
 
     def finish_chunk(self, plan_id: str, chunk: DoneChunk) -> bool:
@@ -152,7 +164,11 @@ class TableFolder:
 
     def followed(self) -> Followed:
         document = self._read("columns.json")
-        return Followed({}, ()) if document is None else Followed(document["attnums"], tuple(document["digests"]))
+        if document is None:
+            return Followed({}, ())
+        types = {name: (oid, typmod) for name, (oid, typmod) in document["types"].items()}
+        digests, lapsed = tuple(document["digests"]), tuple(document["lapsed"])
+        return Followed(document["attnums"], digests, types, lapsed, document["lsn"])
 
     def follow(self, followed: Followed) -> None:
         self._write("columns.json", asdict(followed))
