@@ -1,4 +1,4 @@
-"""Changes of several schema versions become one run of events in the newest version's columns.
+"""Changes of several schema versions become one run of events in the newest version's columns, of the widest type each.
 
 PostgreSQL sends nothing for the rows that ALTER TABLE … ADD COLUMN … DEFAULT fills, so every earlier event of the
 run takes the fill value (pg_attribute.attmissingval, else NULL) for a column that its version does not have.
@@ -66,7 +66,7 @@ def unify(changes: Sequence[Changes], fill: Fill | None = None, old: Sequence[st
 
     Raises SchemaChangeError when a column's type changed by more than a widening.
     """
-    schema = changes[-1].schema.arrow_schema
+    schema = _widest(changes)
     wanted = pa.schema([schema.field(name) for name in schema.names if old is None or name in old])
     kind = np.concatenate([c.kind for c in changes])
     truncates = np.flatnonzero(kind == TRUNCATE)
@@ -81,6 +81,17 @@ def unify(changes: Sequence[Changes], fill: Fill | None = None, old: Sequence[st
         old=pa.concat_tables([_table(c, c.old, wanted, fill or {}) for c in changes]).slice(start),
         unknown=_unknown(changes, schema, start),
     )
+
+
+def _widest(changes: Sequence[Changes]) -> pa.Schema:
+    """The newest version's columns. A column that became narrower had wider values, and a target stays as wide."""
+    schema = changes[-1].schema.arrow_schema
+    for version in {c.schema.digest: c.schema.arrow_schema for c in changes}.values():
+        for place, field in enumerate(schema):
+            own = version.get_field_index(field.name)
+            if own >= 0 and widens(field.type, version.types[own]):
+                schema = schema.set(place, version.field(own))
+    return schema
 
 
 def _table(changes: Changes, columns: list[pa.Array] | None, schema: pa.Schema, fill: Fill) -> pa.Table:
