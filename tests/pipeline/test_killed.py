@@ -128,6 +128,17 @@ def status_changes(site: Site) -> int:
     return int(site.status()["changes"]) if path.exists() else 0
 
 
+def test_a_stop_before_the_start_is_over_begins_nothing(spark_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while Java starts."""
+    monkeypatch.setattr("wal2lake.spark.pipeline._STATUS_S", 60)  # or the snapshot might be begun and cancelled
+    spark_site.sql("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    spark_site.publish("a")
+    stop = threading.Event()
+    stop.set()
+    run_pipeline(spark_site.config, stop)
+    assert not Path(spark_site.config.lake.path).exists()
+
+
 def test_a_stop_ends_the_pipeline_where_it_is(spark_site: Site) -> None:
     site = spark_site
     make_tables(site)

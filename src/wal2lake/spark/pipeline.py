@@ -95,7 +95,12 @@ class Pipeline:
         if self._progress.status.state != reason:
             _logger.info("%s", reason)
         self._progress.status.state = reason
-        if self._stop.wait(_POLL_S):
+        self._stop.wait(_POLL_S)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Between two steps of the start, of which each may take long."""
+        if self._stop.is_set():
             raise InterruptedByUser("The pipeline was told to stop.")
 
     @contextmanager
@@ -110,15 +115,18 @@ class Pipeline:
                 self._spark.stop()
 
     def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
+        self._go_on()
         root = snapshots_root(self._config)
         snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._pause)
         self._snapshots = snapshots
         self._batches = Batches(self._config, spark, log, snapshots)
         self._progress.follow(self._batches)
         self._batches.snapshot_new(again=True)
+        self._go_on()
         position = committed_lsn(self._checkpoint) or log.start_lsn
         self._progress.advance(position)
         self._batches.retry_quarantined(position)
+        self._go_on()
         query = self._start(spark, available_now)
         try:
             self._watch(query, until)
