@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 
+import psycopg
 import typer
 
 from wal2lake import __version__
 from wal2lake.cli import inspect, log, protocol, running, setup
 from wal2lake.cli.output import say
-from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.errors import ConfigError, InterruptedByUser, LogFullError, Wal2LakeError
+from wal2lake.postgres.errors import map_error
 from wal2lake.run.supervisor import ChildFailedError
 
 app = typer.Typer(
@@ -58,17 +62,32 @@ def main() -> None:
     signal.signal(signal.SIGINT, _interrupted)
     try:
         app()
-    except ChildFailedError as error:
-        say(f"wal2lake: {error}")
-        sys.exit(error.code)
-    except Wal2LakeError as error:
-        say(f"wal2lake: {error}")
-        sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRAS:
+    except Exception as error:
+        explained = _explained(error)
+        if explained is None:
             raise
-        say(f"wal2lake: This command needs the module {error.name}. Install it: pip install 'wal2lake[all]'.")
-        sys.exit(ConfigError.exit_code)
+        say(f"wal2lake: {explained}")
+        sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
+
+
+def _explained(error: Exception) -> Wal2LakeError | None:
+    """What ``error`` means to the user; None for a defect of ours, whose traceback is worth a report."""
+    if isinstance(error, Wal2LakeError):
+        return error
+    if isinstance(error, psycopg.Error):
+        return map_error(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRAS:
+        return ConfigError(
+            f"This command needs the module {error.name}.", hint="Install it: pip install 'wal2lake[all]'."
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return LogFullError("The disk is full.", hint="Free space, then run the command again.")
+    if isinstance(error, OSError) and error.filename is not None:
+        return ConfigError(
+            f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}.",
+            hint="Check the path and who may use it.",
+        )
+    return None
 
 
 def _interrupted(_number: int, _frame: object) -> None:

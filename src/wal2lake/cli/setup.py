@@ -15,7 +15,7 @@ from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.errors import ConfigError
-from wal2lake.postgres.connection import connect
+from wal2lake.postgres.connection import connect, mapped_errors
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import slot_state
 from wal2lake.wire.command_text import quote_identifier
@@ -35,7 +35,7 @@ def init(
         raise ConfigError(f"{path} is there already.", hint="--force overwrites it.")
     SourceConfig(slot=slot)
     write_config(path, dsn=dsn, publication=publication, slot=slot, lake=lake, log=log)
-    say(f"Wrote {path}. Next: wal2lake check")
+    say(f"Wrote {path}. Next: wal2lake check" + ("" if path == DEFAULT_FILE else f" --config {path}"))
 
 
 def write_config(path: Path, **values: str) -> None:
@@ -44,6 +44,7 @@ def write_config(path: Path, **values: str) -> None:
     for name, value in values.items():
         text = text.replace(f"@{name}@", json.dumps(value, ensure_ascii=False))
     path.touch(mode=0o600)
+    path.chmod(0o600)
     path.write_text(text)
 
 
@@ -76,8 +77,8 @@ def drop(
     """Remove the replication slot (and the publication) from the server; the lake and the log stay."""
     slot = config.source.slot
     if not yes:
-        typer.confirm(f"Drop the slot {slot}? What is not in the change log yet is lost to this pipeline.", abort=True)
-    with connect(config.source.dsn, application_name="wal2lake drop") as connection:
+        _ask_to_drop(slot, config.source.publication if with_publication else None)
+    with connect(config.source.dsn, application_name="wal2lake drop") as connection, mapped_errors():
         if slot_state(connection, slot) is None:
             say(f"There is no slot {slot}.")
         else:
@@ -86,4 +87,15 @@ def drop(
         if with_publication:
             connection.execute(f"DROP PUBLICATION IF EXISTS {quote_identifier(config.source.publication)}")
             say(f"Dropped the publication {config.source.publication}.")
-    say(f"Delete {config.log.path} before you begin again: it belongs to that slot.")
+    if Path(config.log.path).exists():
+        say(f"Delete {config.log.path} before you begin again: it belongs to that slot.")
+
+
+def _ask_to_drop(slot: str, publication: str | None) -> None:
+    what = f"the slot {slot}" + (f" and the publication {publication}" if publication else "")
+    try:
+        agreed = typer.confirm(f"Drop {what}? What is not in the change log yet is lost to this pipeline.")
+    except typer.Abort:
+        raise ConfigError("drop asks first, and nobody answered.", hint="--yes drops without asking.") from None
+    if not agreed:
+        raise typer.Abort

@@ -1,0 +1,75 @@
+"""Whatever goes wrong, a command ends with one sentence and its exit code, and asks before it removes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.slots import create_slot
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+
+def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "wal2lake", *arguments]
+    done = subprocess.run(command, cwd=folder, input=typed, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("init", "no/such/folder/w.toml"), "no/such/folder/w.toml cannot be used: No such file or directory."),
+        (("check", "--config", "."), ". cannot be used: Is a directory."),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    done = _wal2lake(*arguments, folder=tmp_path)
+    assert (done.returncode, done.stderr.startswith(f"wal2lake: {sentence}")) == (2, True), done.stderr
+
+
+def test_init_keeps_the_file_to_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.touch(mode=0o644)
+    said = _wal2lake("init", "other.toml", "--force", folder=tmp_path).stderr
+    assert "Next: wal2lake check --config other.toml" in said
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres() as started:
+        yield started
+
+
+@pytest.mark.server
+def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    def drop(*arguments: str, typed: str = "") -> tuple[int, str]:
+        done = _wal2lake("drop", "--dsn", server.dsn, *arguments, folder=tmp_path, typed=typed)
+        return done.returncode, done.stdout + done.stderr
+
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "wal2lake")
+        busy = [sys.executable, "-m", "wal2lake", "recv", "wal2lake", "--publication", "p", "--dsn", server.dsn]
+    code, said = drop()
+    assert (code, "--yes drops without asking" in said) == (2, True), said
+    assert drop("--with-publication", typed="n\n")[0] == 1
+    server.psql("CREATE PUBLICATION p")
+    with subprocess.Popen(busy, stdout=subprocess.DEVNULL) as reader:
+        _await_active(server)
+        code, said = drop("--yes")
+        reader.terminate()
+    assert (code, "is active for PID" in said) == (10, True), said
+    assert drop(typed="y\n")[0] == 0
+    assert "There is no slot wal2lake." in drop("--yes")[1]
+
+
+def _await_active(server: EmbeddedPostgres) -> None:
+    server.psql(
+        "DO $$BEGIN WHILE NOT (SELECT active FROM pg_replication_slots) LOOP PERFORM pg_sleep(0.1); END LOOP; END$$"
+    )
