@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 
 import psycopg
@@ -14,6 +15,7 @@ from wal2lake import errors
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import (
     connect,
+    connect_replication,
     execute,
     mapped_errors,
     replication_connection,
@@ -73,7 +75,7 @@ def test_a_data_exception_keeps_its_value_to_itself() -> None:
         ("FATAL:  the database system is starting up", errors.ConnectError),
         ('server certificate for "a" does not match host name "b"', errors.AuthError),
         ("server does not support SSL, but SSL was required", errors.AuthError),
-        ('invalid connection option "hst"', errors.ConfigError),
+        ('invalid integer value "x" for connection option "keepalives"', errors.ConfigError),
         ("failed to resolve host 'nowhere': [Errno -2] Name or service not known", errors.ConnectError),
         ("server closed the connection unexpectedly\n\tThis probably means …", errors.ConnectError),
         ("", errors.ConnectError),
@@ -83,6 +85,28 @@ def test_a_failed_connection_is_told_apart(message: str, kind: type[errors.Wal2L
     error = connection_error(message, None)
     assert type(error) is kind
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("dsn", "said"),
+    [
+        ("hst=h password=hunter2", 'invalid connection option "hst"'),
+        ("host=h password=hush hunter2", 'missing "=" after …'),
+        ("host=h password='hunter2", "unterminated quoted string"),
+        ("postgresql://u:hush hunter2@h/d", "unexpected spaces found in …"),
+        ("postgresql://u:hunter2@[::1/d", "looking for matching …"),
+        ("postgresql://u:hunter2%zz@h/d", "invalid percent-encoded token"),
+        ("postgresql://u:hush@hunter2@h/d", "its host has an @"),
+        ("postgresql://u:hush@h:hunter2@h/d", "its port is not a number"),
+        ("postgresql://u:hunter2/hush@h/d", "its port is not a number"),
+    ],
+)
+def test_a_dsn_that_cannot_be_read_shows_no_password(dsn: str, said: str) -> None:
+    for opening in (connect, connect_replication):
+        with pytest.raises(errors.ConfigError) as refused:
+            opening(dsn)
+        assert said in str(refused.value)
+        assert "hunter2" not in "".join(traceback.format_exception(refused.value))
 
 
 @pytest.mark.server

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wal2lake.errors import ConnectError, ServerConfigError
-from wal2lake.postgres.errors import connection_error, map_error
+from wal2lake.postgres.errors import connection_error, dsn_error, map_error
 
 PGconn = pq.abc.PGconn
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -56,10 +57,22 @@ def mapped_errors() -> Iterator[None]:
 
 def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
     """``dsn`` with our defaults below what the user chose and ``overrides`` above it; raises ConfigError."""
-    with mapped_errors():
-        if not _has_connect_timeout(conninfo_to_dict(dsn)):
-            overrides = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **overrides}
-        return make_conninfo(dsn, fallback_application_name=application_name, **overrides)
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error as error:
+        raise dsn_error(str(error)) from None
+    _refuse_torn_password(given)
+    if not _has_connect_timeout(given):
+        overrides = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **overrides}
+    return make_conninfo(dsn, fallback_application_name=application_name, **overrides)
+
+
+def _refuse_torn_password(given: Mapping[str, Any]) -> None:
+    """In a URI an @ or / of the password ends it; the rest becomes host or port, and would stand in errors."""
+    if "@" in str(given.get("host", "")).lstrip("@"):  # the first @ may be that of an abstract socket
+        raise dsn_error("its host has an @")
+    if not re.fullmatch(r"[\d,]*", str(given.get("port", ""))):
+        raise dsn_error("its port is not a number")
 
 
 def _has_connect_timeout(given: Mapping[str, Any]) -> bool:

@@ -88,6 +88,7 @@ _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
 )
 
+_DSN = "Write it as libpq does: keywords (host=… dbname=…) or a postgresql:// URI, with %40 for an @ in a password."
 _FATAL = re.compile(r"(?:FATAL|ERROR|PANIC):  (.+)")
 _UNREACHED = (
     ConnectError,
@@ -120,10 +121,7 @@ _CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
         re.compile(r"certificate|does not support SSL|SSL error|sslmode|root\.crt"),
         (AuthError, "Check sslmode and sslrootcert in the DSN against the server's certificate."),
     ),
-    (
-        re.compile(r"invalid connection option|missing \"=\"|invalid .*value|definition of service|could not match"),
-        (ConfigError, "Write the DSN as libpq does: keywords (host=… dbname=…) or a postgresql:// URI."),
-    ),
+    (re.compile(r"invalid .*value|definition of service|could not match"), (ConfigError, _DSN)),
 )
 
 
@@ -191,6 +189,13 @@ def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeErro
     if said and pgconn is not None and (pgconn.needs_password or pgconn.used_password):
         return AuthError(f"The server refused the connection: {text}.", hint=_BY_SQLSTATE["28P01"][1])
     return _UNREACHED[0](f"The server cannot be reached: {text.rstrip('.?')}.", hint=_UNREACHED[1])
+
+
+def dsn_error(message: str) -> ConfigError:
+    """The error for a DSN that libpq cannot read. libpq quotes what it stumbles over, which may be the password."""
+    option = re.search(r'invalid connection option "(\w+)"', message)
+    said = option.group(0) if option else re.sub(r'(?<!"=)\s*"(?!=").*', " …", message, flags=re.DOTALL)
+    return ConfigError(f"The DSN cannot be read: {said.strip()}.", hint=_DSN)
 
 
 def _last_line(message: str) -> str:
