@@ -26,6 +26,10 @@ class SinkConflictError(SinkError):
     transient: ClassVar[bool] = True
 
 
+class TargetError(SinkError):
+    """This target is not ours, not a copy, or cannot be one, however often it is tried; others are not concerned."""
+
+
 @dataclass(frozen=True)
 class SinkState:
     """A target as it stands: its own version number, the LSN applied, its columns."""
@@ -53,7 +57,7 @@ class Sink(Protocol):
     """One target table. All LSNs are end LSNs of transactions."""
 
     def state(self) -> SinkState | None:
-        """How the target stands; None when there is none. Raises SinkError when something else lies there."""
+        """How the target stands; None when there is none. Raises TargetError when something else lies there."""
 
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write data files beside the target, invisible until they are committed (any process may do it)."""

@@ -28,7 +28,7 @@ from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.rows import Mask
 from wal2lake.errors import RESYNC, LogFullError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
 from wal2lake.sinks.folder import Folder, table_uri
 from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
@@ -60,7 +60,7 @@ class DeltaSink:
         self._folder = Folder(uri)
 
     def state(self) -> SinkState | None:
-        """The version, applied LSN and columns; None if nothing is there. Raises SinkError if it is not ours."""
+        """The version, applied LSN and columns; None if nothing is there. Raises TargetError if it is not ours."""
         with self._mapped():
             table = self._open()
             return None if table is None else self._state(table)
@@ -103,7 +103,7 @@ class DeltaSink:
                 self._commit(table, actions, [], lsn)
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
-        """Apply the fold in one commit. Raises SinkError when the target lacks rows that the batch builds on."""
+        """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on."""
         with self._mapped():
             table = self._open()
             if self._done(table, lsn, applied):
@@ -168,12 +168,12 @@ class DeltaSink:
         except TableNotFoundError:
             return None
         if table.transaction_version(self._app_id) is None:
-            raise SinkError(f"Pipeline {self.pipeline!r} did not make the Delta table at {self.uri}.", hint=_NOT_OURS)
+            raise TargetError(f"Pipeline {self.pipeline!r} did not make the Delta table at {self.uri}.", hint=_NOT_OURS)
         protocol = table.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
         if features or table.metadata().partition_columns:
             what = ", ".join(sorted(features)) or "partitions"
-            raise SinkError(
+            raise TargetError(
                 f"The Delta table at {self.uri} was given features that wal2lake does not write: {what}.",
                 hint="Drop them, or take a new snapshot of the table elsewhere.",
             )
@@ -182,7 +182,7 @@ class DeltaSink:
     def _require_table(self) -> DeltaTable:
         table = self._open()
         if table is None:
-            raise SinkError(f"There is no Delta table at {self.uri}.", hint=RESYNC)
+            raise TargetError(f"There is no Delta table at {self.uri}.", hint=RESYNC)
         return table
 
     def _state(self, table: DeltaTable) -> SinkState:
@@ -205,7 +205,7 @@ class DeltaSink:
         foreign = set(self._folder.names()) - {"_delta_log"}
         foreign = {name for name in foreign if not name.startswith("part-")}
         if foreign:
-            raise SinkError(f"{self.uri} holds files that are not this table's: {min(foreign)}.", hint=_NOT_OURS)
+            raise TargetError(f"{self.uri} holds files that are not this table's: {min(foreign)}.", hint=_NOT_OURS)
         self._folder.create()
         try:
             create_table_with_add_actions(
@@ -357,7 +357,7 @@ def _refuse_case_twins(schema: pa.Schema) -> None:
     folded = [name.lower() for name in schema.names]
     twins = [name for name in schema.names if folded.count(name.lower()) > 1]
     if twins:
-        raise SinkError(
+        raise TargetError(
             f"Columns {', '.join(twins)} differ in case only, which Delta tables cannot tell apart.",
             hint="Rename one, or leave it out of the publication's column list.",
             column=twins[0],

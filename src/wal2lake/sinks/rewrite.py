@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from wal2lake.apply.events import widens
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.rows import Ids, Mask, RowIndex, take
-from wal2lake.errors import RESYNC, SchemaChangeError, SinkError
+from wal2lake.errors import RESYNC, SchemaChangeError
+from wal2lake.sinks.base import TargetError
 from wal2lake.sinks.datafiles import align, read_batches
 from wal2lake.sinks.folder import Folder
 
@@ -66,7 +67,7 @@ class Rewrite:
 
 
 def merge(target: Target, folded: Folded | FoldedRows) -> Rewrite:
-    """Plan the commit that applies the fold. Raises SinkError when the target lacks a row that the batch builds on."""
+    """Plan the commit that applies the fold. Raises TargetError when the target lacks a row that it builds on."""
     if isinstance(folded, FoldedRows):
         return _merge_rows(target, folded)
     keys = pa.concat_tables([folded.upserts.select(folded.key), folded.deletes.select(folded.key)])
@@ -116,7 +117,7 @@ def _find(target: Target, index: RowIndex, rows: pa.Table, copies: Ids | None = 
         if len(hit.positions):
             found.append(hit)
     if left is not None and left.any():
-        raise SinkError(
+        raise TargetError(
             "A row that the source deleted or updated is not in the target, so the target is not a copy.",
             hint=RESYNC,
         )
@@ -173,7 +174,7 @@ def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits])
     place = np.where(found >= 0, place[found], -1)
     for name, mask in folded.unknown.items():
         if (place[mask] < 0).any():
-            raise SinkError(
+            raise TargetError(
                 "An update leaves a TOASTed value unchanged in a row that the target does not have.",
                 hint=RESYNC,
                 column=name,

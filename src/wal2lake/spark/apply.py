@@ -21,10 +21,11 @@ from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import RESYNC, SinkError
+from wal2lake.errors import RESYNC
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction, SinkState
+from wal2lake.sinks.base import FileAction, SinkState, TargetError
 from wal2lake.sinks.datafiles import align
+from wal2lake.sinks.delta import DeltaSink
 from wal2lake.spark.evolve import Fill, Source
 from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent, read_table_changes
 from wal2lake.spark.reread import complete, orphans, read_again
@@ -61,8 +62,9 @@ class TableBatch:
 class ApplyTask:
     """A table's part of a batch and all it takes to apply it, as it travels to an executor.
 
-    ``snapshot``: the oldest that read the table, while it may have seen some of the batch. ``parts``: those of the
-    batch that this task does (append mode; a mirror's task does all).
+    ``snapshot``: the oldest that read the table, while it may have seen some of the batch. In append mode several tasks
+    share a table: ``parts`` are those of the batch that this one does, ``standing`` is where all of them found the
+    target, and where the commit of what they wrote must find it.
     """
 
     log_path: str
@@ -75,6 +77,7 @@ class ApplyTask:
     snapshot: SnapshotIdentity | None
     fill: Fill
     converging: bool
+    standing: SinkState | None = None
 
     @property
     def rules(self) -> DecodeRules:
@@ -144,7 +147,7 @@ def is_announced(log_path: str, batch: TableBatch) -> bool:
 def apply_mirror(task: ApplyTask) -> int:
     """Fold the table's changes and merge them in one commit; returns how many there were. Runs on an executor."""
     sink = task.target.sink()
-    state = _standing(task, sink.state())
+    state = standing(sink, str(task.batch))
     if state.applied_lsn >= task.batch.end:
         return 0
     start = max(task.batch.start, state.applied_lsn)
@@ -164,11 +167,8 @@ def apply_mirror(task: ApplyTask) -> int:
 
 def write_changes(task: ApplyTask) -> list[FileAction]:
     """Write the task's parts as envelope rows in data files, for the driver to commit. Runs on an executor."""
-    sink = task.target.sink()
-    state = _standing(task, sink.state())
-    if state.applied_lsn >= task.batch.end:
-        return []
-    return sink.write_files(_envelopes(task, state), state.schema)
+    assert task.standing is not None
+    return task.target.sink().write_files(_envelopes(task, task.standing), task.standing.schema)
 
 
 def _envelopes(task: ApplyTask, state: SinkState) -> Iterator[pa.RecordBatch]:
@@ -194,13 +194,11 @@ def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | No
     return CommittedChanges(select(found.changes, rows), kept)
 
 
-def _standing(task: ApplyTask, state: SinkState | None) -> SinkState:
+def standing(sink: DeltaSink, relation: str) -> SinkState:
+    """How a table that was read into the lake stands there. Raises TargetError when it is gone."""
+    state = sink.state()
     if state is None:
-        raise SinkError(
-            f"The lake has lost the table at {task.target.uri}.",
-            hint=RESYNC,
-            relation=str(task.batch),
-        )
+        raise TargetError(f"The lake has lost the table at {sink.uri}.", hint=RESYNC, relation=relation)
     return state
 
 

@@ -24,6 +24,7 @@ from wal2lake.spark.apply import (
     plan_batch,
     schema_versions,
     split,
+    standing,
     write_changes,
 )
 from wal2lake.spark.control import control_rows
@@ -164,7 +165,9 @@ class Batches:
         )
         if self._config.lake.mode == "mirror":
             return [task]
-        return [replace(task, parts=parts) for parts in split(item)]
+        state = standing(table.target.sink(), str(item))
+        parts = split(item) if state.applied_lsn < item.end else []
+        return [replace(task, parts=own, standing=state) for own in parts]
 
     def _merge(self, tasks: Sequence[ApplyTask], failed: Failed) -> None:
         for task, changes in _succeeded(tasks, run_tasks(self._spark, apply_mirror, tasks), failed):
@@ -172,15 +175,13 @@ class Batches:
 
     def _append(self, tasks: Sequence[ApplyTask], failed: Failed) -> None:
         """Commit what the tasks of a table wrote, all of it or nothing."""
-        written: dict[str, tuple[TableBatch, list[FileAction]]] = {}
+        written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
         for task, actions in _succeeded(tasks, run_tasks(self._spark, write_changes, tasks), failed):
-            written.setdefault(str(task.batch), (task.batch, []))[1].extend(actions)
-        for name, (item, actions) in written.items():
-            sink = self.table(item.namespace, item.name).target.sink()
-            state = sink.state()
-            if name not in failed and state is not None:
-                sink.commit_files(actions, item.end, state.schema, state.applied_lsn)
-                self._count(item, item.changes)
+            written.setdefault(str(task.batch), (task, []))[1].extend(actions)
+        for name, (task, actions) in written.items():
+            if name not in failed and (found := task.standing) is not None:
+                task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn)
+                self._count(task.batch, task.batch.changes)
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes

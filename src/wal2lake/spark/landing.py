@@ -16,9 +16,8 @@ import pyarrow as pa
 from wal2lake.apply.envelope import envelope_schema
 from wal2lake.apply.fold import Folded
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import SinkError
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction
+from wal2lake.sinks.base import FileAction, TargetError
 from wal2lake.sinks.datafiles import read_batches
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.folder import Folder
@@ -83,7 +82,7 @@ def _standing(sink: DeltaSink, lsn: int) -> int | None:
     """Where the target stands: nowhere, within these commits, or where an earlier log left it, to be replaced."""
     state = sink.state()
     if state is not None and state.applied_lsn > lsn:
-        raise SinkError(
+        raise TargetError(
             f"The table at {sink.uri} is ahead of this change log: another log's changes are in it.",
             hint="Move it away, or choose another lake.path or pipeline.name.",
             lsn=state.applied_lsn,

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
 from wal2lake.spark.status import PipelineStatus, Rates, State, write_status
 
@@ -96,7 +97,11 @@ class Progress:
         """The lake table's rows, counted anew when it has changed and the last count is some seconds old."""
         last, now = self._counts.get(str(table)), time.monotonic()
         if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
-            last = self._counts[str(table)] = _Count(changes, now, table.target.sink().count_rows())
+            try:
+                rows = table.target.sink().count_rows()
+            except SinkError:  # whoever applies changes to the table tells what is wrong with it
+                rows = 0 if last is None else last.rows
+            last = self._counts[str(table)] = _Count(changes, now, rows)
         return last.rows
 
     def _state(self, table: Table) -> State:

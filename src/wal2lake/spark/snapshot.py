@@ -35,6 +35,7 @@ from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
 from wal2lake.postgres.tables import await_running_transactions, heap_files, live_columns
+from wal2lake.sinks.base import TargetError
 from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.landing import land_snapshot, target_schema
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from wal2lake.config import Config
 
-TABLE_ERRORS = (UnrepresentableError, SchemaChangeError)  # they concern one table; the others go on
+TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError)  # they concern one table; the others go on
 _ROUNDS = 20
 
 

@@ -1,0 +1,81 @@
+"""What is wrong with one table's target stops that table, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.pipeline.conftest import Site, run_here
+from wal2lake.sinks.base import SinkConflictError, TargetError
+
+pytestmark = pytest.mark.server
+
+
+def two_tables(site: Site, columns: str = "id int") -> None:
+    site.sql(f"CREATE TABLE public.a ({columns})", "ALTER TABLE a REPLICA IDENTITY FULL")
+    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)", "INSERT INTO b VALUES (1)")
+    site.publish("a", "b")
+
+
+def stops(site: Site, reason: str) -> None:
+    with pytest.raises(TargetError, match=rf"1 table.*{reason}"):
+        site.run()
+    site.same("public.b")
+
+
+def test_columns_that_no_delta_table_can_tell_apart(site: Site) -> None:
+    two_tables(site, 'id int, "X" int, x int')
+    stops(site, "case only")
+    site.sql("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2)")
+    stops(site, "case only")
+
+
+def test_a_lake_table_of_somebody_else(site: Site) -> None:
+    two_tables(site)
+    write_deltalake(f"{site.config.lake.path}/public/a", pa.table({"id": [1]}))
+    stops(site, "did not make")
+
+
+def test_a_lake_table_that_is_no_copy_any_more(site: Site) -> None:
+    two_tables(site)
+    site.sql("INSERT INTO a VALUES (1), (2)")
+    site.run()
+    DeltaTable(f"{site.config.lake.path}/public/a").delete("id = 1")
+    site.sql("DELETE FROM a", "INSERT INTO b VALUES (2)")
+    stops(site, "not a copy")
+
+
+def test_a_lake_table_that_is_gone(site: Site) -> None:
+    two_tables(site)
+    site.run()
+    lake = Path(site.config.lake.path) / "public" / "a"
+    lake.rename(lake.with_name("elsewhere"))
+    site.sql("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2)")
+    stops(site, "lost")
+
+
+def test_what_append_tasks_wrote_is_committed_only_where_they_found_the_table(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver's commit in between makes doubles of what they wrote."""
+    site.configure(tmp_path, mode="append")
+    two_tables(site)
+    site.run()
+    uri = f"{site.config.lake.path}/public/b"
+
+    def overtaken(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        written = run_here(spark, task, items)
+        item = items[0]
+        item.target.sink().commit_files(written[0], item.batch.end - 1, item.standing.schema, item.standing.applied_lsn)
+        return run_here(spark, task, items)
+
+    site.sql("INSERT INTO b VALUES (2)")
+    monkeypatch.setattr("wal2lake.spark.batches.run_tasks", overtaken)
+    with pytest.raises(SinkConflictError):
+        site.run()
+    assert DeltaTable(uri).to_pyarrow_table()["id"].to_pylist().count(2) == 1
