@@ -34,6 +34,8 @@ class SourceConfig:
                 f"{self.slot!r} cannot name a replication slot.",
                 hint="Use 1 to 63 lower-case letters, digits and underscores for source.slot.",
             )
+        if not self.publication:
+            raise ConfigError("source.publication is empty.", hint="Name the publication to read.")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class LogConfig:
     def __post_init__(self) -> None:
         _positive(self, "segment_bytes", "segment_seconds")
         _one_of(self, "compression", "lz4", "zstd", "none")
+        if not self.retention_seconds >= 0:
+            raise ConfigError("log.retention_seconds must be 0 or greater.")
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes")
         _one_of(self, "unrepresentable", "error", "null")
+        for column in self.text_columns:
+            if column.count(".") < 2:
+                raise ConfigError(f"pipeline.text_columns has {column!r}.", hint="Write schema.table.column.")
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Config:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(document) - known)
         if unknown:
-            raise ConfigError(f"Unknown section [{unknown[0]}].", hint=f"Known sections: {', '.join(sorted(known))}.")
+            raise ConfigError(f"Unknown section [{unknown[0]}].", hint=f"Known sections: {_KNOWN}.")
         return cls(
             source=_section(SourceConfig, "source", document),
             log=_section(LogConfig, "log", document),
@@ -116,35 +123,50 @@ class Config:
         )
 
 
+_SECTIONS = {"source": SourceConfig, "log": LogConfig, "lake": LakeConfig, "pipeline": PipelineConfig}
+_KNOWN = ", ".join(f"[{f.name}]" for f in fields(Config))
+
+
 def _read_toml(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        return tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_bytes().decode())
     except FileNotFoundError:
         raise ConfigError(f"There is no {path}.", hint="`wal2lake init` writes one.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    for name, values in document.items():
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} sets {name} outside of a section.", hint=f"Put it below one of {_KNOWN}.")
+    return document
 
 
 def _environment() -> dict[str, str]:
     """WAL2LAKE_SOURCE_DSN → source.dsn; Spark's settings have dots and so come by file or flag only."""
     found = {}
-    for section in ("source", "log", "lake", "pipeline"):
+    for section, kind in _SECTIONS.items():
         prefix = f"WAL2LAKE_{section.upper()}_"
         for name, value in os.environ.items():
             if name.startswith(prefix):
-                found[f"{section}.{name.removeprefix(prefix).lower()}"] = value
+                key = name.removeprefix(prefix).lower()
+                _require_known(section, key, kind, f" (environment variable {name})")
+                found[f"{section}.{key}"] = value
     return found
 
 
 def _section(kind: Callable[..., T], name: str, document: Mapping[str, Any]) -> T:
     values = document.get(name, {})
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for key in values:
-        if key not in known:
-            raise ConfigError(f"Unknown setting {name}.{key}.", hint=f"Known in [{name}]: {', '.join(known)}.")
+        _require_known(name, key, kind)
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     return kind(**{key: _coerce(f"{name}.{key}", known[key].default, value) for key, value in values.items()})
+
+
+def _require_known(section: str, key: str, kind: Any, where: str = "") -> None:
+    known = [f.name for f in fields(kind)]
+    if key not in known:
+        raise ConfigError(f"Unknown setting {section}.{key}{where}.", hint=f"Known in [{section}]: {', '.join(known)}.")
 
 
 def _coerce(name: str, default: object, value: Any) -> Any:
@@ -152,11 +174,16 @@ def _coerce(name: str, default: object, value: Any) -> Any:
     try:
         if isinstance(default, tuple):
             return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
-        if isinstance(default, str) and not isinstance(value, str):
+        if isinstance(value, bool) or (isinstance(default, str) and not isinstance(value, str)):
+            raise ValueError
+        if isinstance(default, int) and isinstance(value, float) and not value.is_integer():
             raise ValueError
         return cast(Callable[[Any], Any], type(default))(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name} must be of type {type(default).__name__}.") from None
+        raise ConfigError(f"{name} must be {_TYPES[type(default)]}.") from None
+
+
+_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list"}
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -171,6 +198,10 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _spark_value(value: object) -> str:
+    if isinstance(value, list):
+        raise ConfigError(
+            "A setting of [spark] is a list.", hint="Write Spark's settings as text, numbers or booleans."
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -189,9 +220,13 @@ def _resolve(path: str, base: Path) -> str:
 def _positive(section: object, *names: str) -> None:
     for name in names:
         if not getattr(section, name) > 0:
-            raise ConfigError(f"{name} must be greater than 0.")
+            raise ConfigError(f"{_place(section, name)} must be greater than 0.")
 
 
 def _one_of(section: object, name: str, *allowed: str) -> None:
     if getattr(section, name) not in allowed:
-        raise ConfigError(f"{name} must be one of {', '.join(allowed)}.")
+        raise ConfigError(f"{_place(section, name)} must be one of {', '.join(allowed)}.")
+
+
+def _place(section: object, name: str) -> str:
+    return f"{type(section).__name__.removesuffix('Config').lower()}.{name}"

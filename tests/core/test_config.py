@@ -11,7 +11,7 @@ from wal2lake.errors import ConfigError
 
 def _write(folder: Path, text: str) -> Path:
     path = folder / "wal2lake.toml"
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     return path
 
 
@@ -51,15 +51,33 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ("[sauce]\n", "Unknown section .sauce."),
         ('[source]\nslott = "x"\n', "Unknown setting source.slott"),
         ('[source]\nslot = "Not A Slot"\n', "cannot name a replication slot"),
-        ('[lake]\nmode = "upsert"\n', "mode must be one of mirror, append"),
-        ("[log]\nsegment_bytes = 0\n", "must be greater than 0"),
-        ('[log]\nsegment_bytes = "many"\n', "must be of type int"),
+        ('[source]\npublication = ""\n', "source.publication is empty"),
+        ('[lake]\nmode = "upsert"\n', "lake.mode must be one of mirror, append"),
+        ("[log]\nsegment_bytes = 0\n", "log.segment_bytes must be greater than 0"),
+        ("[log]\nretention_seconds = -1\n", "log.retention_seconds must be 0 or greater"),
+        ('[log]\nsegment_bytes = "many"\n', "log.segment_bytes must be a whole number"),
+        ("[log]\nsegment_bytes = 1.5\n", "must be a whole number"),
+        ("[log]\nsegment_bytes = true\n", "must be a whole number"),
+        ("[lake]\npath = 1\n", "lake.path must be text"),
+        ('[pipeline]\ntext_columns = ["a.b"]\n', "'a.b'. Write schema.table.column"),
+        ('[spark]\n"spark.jars" = ["x"]\n', "is a list"),
         ("[log\n", "not valid TOML"),
+        ("\udcff", "not valid TOML"),
+        ("source = 3\n", "sets source outside of a section"),
+        ('dsn = "x"\n', "sets dsn outside of a section"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         Config.load(_write(tmp_path, text))
+
+
+def test_a_misspelled_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAL2LAKE_SOURCE_DNS", "host=db")
+    with pytest.raises(
+        ConfigError, match=r"source.dns \(environment variable WAL2LAKE_SOURCE_DNS\). Known in .source.: dsn"
+    ):
+        Config.load(None)
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:

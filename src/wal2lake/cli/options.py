@@ -94,5 +94,6 @@ def resolve(
 def _pair(flag: str, item: str) -> tuple[str, str]:
     name, equals, value = item.partition("=")
     if not equals or "." not in name:
-        raise ConfigError(f"{flag} takes NAME=VALUE with a dotted name.", hint=f"As in {flag} spark.sql.x=1.")
+        example = "lake.mode=append" if flag == "--set" else "spark.driver.memory=4g"
+        raise ConfigError(f"{flag} takes NAME=VALUE with a dotted name.", hint=f"As in {flag} {example}.")
     return name, value
