@@ -264,6 +264,10 @@ class ChangeLog:
         if lsn > (self._lsn_file(name) or -1):
             self.storage.put(name, layout.write_lsn_file(lsn))
 
+    def forget(self, consumer: str) -> None:
+        """Retention waits for ``consumer`` no more."""
+        self.storage.remove(_small_file(layout.CONSUMERS, consumer))
+
     def released(self) -> dict[str, LSN]:
         return self._lsn_files(layout.CONSUMERS)
 

@@ -33,6 +33,7 @@ from wal2lake.spark.failures import quarantine_error
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import TABLE_ERRORS, Snapshots
+from wal2lake.spark.table_folder import TableFolder, known_tables
 from wal2lake.spark.tables import Table, snapshots_root
 
 if TYPE_CHECKING:
@@ -87,12 +88,27 @@ class Batches:
         )
 
     def retry_quarantined(self, end: int) -> None:
-        """Bring tables that were left out up to ``end``, where the stream stands, if their reason is gone."""
+        """Bring tables that were left out up to ``end``, where the stream stands, if their reason is gone.
+
+        Those that are not published any more as well: as long as they are left out, the log keeps their changes.
+        """
+        root = snapshots_root(self._config)
+        for name in known_tables(root):
+            if TableFolder(root, *name).quarantine() is not None:
+                self.table(*name)
+        self._drop_claims()
         for table in list(self.tables.values()):
             if table.quarantine is not None and table.in_lake:
                 rows = control_rows(self._log, table.quarantine.lsn, end, self._rules)
                 if not self._apply([item for item in plan_batch(rows) if str(item) == str(table)]):
                     table.lift_quarantine()
+
+    def _drop_claims(self) -> None:
+        """Claims on the log of tables that are not left out: whoever wrote them died, or their folders were moved."""
+        held = {table.consumer for table in self.tables.values() if table.quarantine is not None}
+        for name in self._log.released():
+            if name.startswith(f"{self._config.pipeline.name}@") and name not in held:
+                self._log.forget(name)
 
     def apply(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Apply a batch, given its control rows."""

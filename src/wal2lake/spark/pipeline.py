@@ -25,6 +25,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import InterruptedByUser, LockedError
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.failures import SparkLostError, spark_failure
+from wal2lake.spark.offsets import beginning
 from wal2lake.spark.progress import Progress
 from wal2lake.spark.session import build_session, running_session
 from wal2lake.spark.snapshot import Snapshots
@@ -87,8 +88,12 @@ class Pipeline:
         while not ChangeLog.exists(path):
             self._pause(f"Waiting for capture to create the change log at {path}.")
         log = ChangeLog.open(path)
-        self._progress.open(log)
+        self._progress.open(self._position(log))
         return log
+
+    def _position(self, log: ChangeLog) -> int:
+        """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
+        return committed_lsn(self._checkpoint) or beginning(log)
 
     def _pause(self, reason: str) -> None:
         """Wait a little, saying why; raises InterruptedByUser when the pipeline shall end."""
@@ -123,9 +128,7 @@ class Pipeline:
         self._progress.follow(self._batches)
         self._batches.snapshot_new(again=True)
         self._go_on()
-        position = committed_lsn(self._checkpoint) or log.start_lsn
-        self._progress.advance(position)
-        self._batches.retry_quarantined(position)
+        self._batches.retry_quarantined(self._position(log))
         self._go_on()
         query = self._start(spark, available_now)
         try:

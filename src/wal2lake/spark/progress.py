@@ -40,10 +40,10 @@ class Progress:
         self._rates = Rates()
         self._counts: dict[str, _Count] = {}
 
-    def open(self, log: ChangeLog) -> None:
-        """A reader of its own: a ChangeLog is not for several threads."""
-        self._log = ChangeLog.open(self._config.log.path)
-        self._applied = log.start_lsn
+    def open(self, applied: int) -> None:
+        """There is a log now, and everything up to ``applied`` was applied by an earlier run."""
+        self._log = ChangeLog.open(self._config.log.path)  # of its own: a ChangeLog is not for several threads
+        self._applied = applied
 
     def follow(self, batches: Batches) -> None:
         self._batches = batches

@@ -75,18 +75,19 @@ class Table:
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
         """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew anyway)."""
         if lsn:
-            self._log.release(self._consumer, lsn)
+            self._log.release(self.consumer, lsn)
         self.folder.set_quarantine(error, lsn)
         self.quarantine = self.folder.quarantine()
 
     def lift_quarantine(self) -> None:
         if self.quarantine is not None:
             self.folder.lift_quarantine()
-            self._log.storage.remove(f"consumers/{self._consumer}.json")
+            self._log.forget(self.consumer)
             self.quarantine = None
 
     @property
-    def _consumer(self) -> str:
+    def consumer(self) -> str:
+        """Its name as a consumer of the log while it is left out."""
         return f"{self.target.pipeline}@{self.folder.path.name}"
 
 
