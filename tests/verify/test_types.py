@@ -134,8 +134,11 @@ def test_what_became_null_by_policy_counts_as_null(shop: Shop, spark: SparkSessi
     shop.sql("CREATE TABLE endless (id int PRIMARY KEY, d date, ts timestamp, n numeric(5, 1), info text)")
     shop.sql("INSERT INTO endless VALUES (1, 'infinity', '-infinity', 'NaN', 'infinity')")
     shop.sql("INSERT INTO endless VALUES (2, '2024-01-01', now(), 1, NULL)")
+    shop.sql("INSERT INTO endless VALUES (3, '0044-03-15 BC', '10000-01-01', 1, NULL)")
+    shop.sql("INSERT INTO endless VALUES (4, '9999-12-31', '0001-01-01', 1000.0, 'BC')")
     schema = pa.schema({"id": INT32, "d": DATE, "ts": NTZ, "n": pa.decimal128(5, 1), "info": STRING})
-    rows = shop.rows("endless", schema, lambda text: None if text in ("infinity", "-infinity", "NaN") else text)
+    placeless = ("infinity", "-infinity", "NaN", "0044-03-15 BC", "10000-01-01 00:00:00")
+    rows = shop.rows("endless", schema, lambda text: None if text in placeless else text)
     rows[0]["info"] = "infinity"
     stamp = CommitProperties({"wal2lake.lsn": str(shop.lsn())})
     write_deltalake(shop.uri("endless"), pa.Table.from_pylist(rows, schema=schema), commit_properties=stamp)

@@ -33,7 +33,7 @@ Piece = tuple[Key | None, Key | None]
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
     """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words; ``finite``: what has no
-    place in the lake's type was written as NULL by policy, so infinity and NaN count as NULL."""
+    place in the lake's type was written as NULL by policy, so infinity, NaN and years outside 1 to 9999 are NULL."""
 
     name: str
     output_function: str

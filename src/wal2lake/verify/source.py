@@ -104,7 +104,12 @@ def _text(column: ComparedColumn) -> str:
     if column.bits:
         return f"CASE WHEN {name} = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
     text = f"textin({column.output_function}({name}))"
-    return f"CASE WHEN lower({text}) !~ 'inf|nan' THEN {text} END" if column.finite else text
+    return f"CASE WHEN {text} !~ '{_placeless(column)}' THEN {text} END" if column.finite else text
+
+
+def _placeless(column: ComparedColumn) -> str:
+    """Infinity and NaN; of dates and times also those before the year 1 and after the year 9999."""
+    return "NaN|Infinity" if column.type.startswith("decimal") else "infinity|BC|^[0-9]{5}"
 
 
 def _row_text(texts: Sequence[str]) -> str:
