@@ -162,6 +162,19 @@ def test_the_server_may_go_and_come_back(own_world: World) -> None:
     assert own_world.captured() == own_world.expected()
 
 
+def test_what_an_administrator_cancels_goes_on(world: World) -> None:
+    world.make_slots()
+    walsenders = "FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid"
+    with world.capturing():
+        for first in (1, 101, 201):
+            world.insert(first, first + 99)
+            world.await_durable(world.wal_end())
+            before = world.sql(f"SELECT pid {walsenders} WHERE slot_name = '{world.name}'")
+            world.sql(f"SELECT pg_cancel_backend(pid) {walsenders} WHERE slot_name = '{world.name}'")
+            eventually(lambda b=before: world.sql(f"SELECT pid {walsenders}") not in ([], b), world.errors)  # type: ignore[misc]
+    assert world.captured() == world.expected()
+
+
 def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a buffer far smaller than the data, so that reading stops as well."""
     own_world.make_slots()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -76,6 +77,16 @@ def published(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     with replication_connection(server.dsn) as pgconn:
         drop_slot(pgconn, "cut", wait=True)
     server.psql("DROP TABLE cut; DROP PUBLICATION cut")
+
+
+def test_a_host_that_is_gone_is_noticed_within_a_minute(server: EmbeddedPostgres) -> None:
+    """Keepalives alone would not do: the kernel sends none while a status report is unanswered, for a quarter hour."""
+    with replication_connection(server.dsn) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
+        idle, gone = socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT
+        assert [connection.getsockopt(socket.IPPROTO_TCP, option) for option in (idle, gone)] == [30, 60_000]
+    ours = f"{server.dsn} tcp_user_timeout=5000"
+    with replication_connection(ours) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, gone) == 5000
 
 
 @pytest.mark.parametrize("limit", [0, 1, 50, 400])

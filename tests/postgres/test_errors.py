@@ -48,7 +48,10 @@ from wal2lake.wire.commands import start_replication_logical
         ("42704", "typenameType", errors.ServerError),
         ("57P01", "ProcessInterrupts", errors.ConnectError),
         ("08P01", "", errors.ConnectError),
-        ("57014", "ProcessInterrupts", errors.ServerError),
+        ("57014", "ProcessInterrupts", errors.ConnectError),
+        ("40001", "ProcessInterrupts", errors.ConnectError),
+        ("57P05", "ProcessInterrupts", errors.ConnectError),
+        ("53100", "", errors.ServerError),
     ],
 )
 def test_sqlstate_and_source_function_decide(sqlstate: str, function: str, kind: type[errors.Wal2LakeError]) -> None:

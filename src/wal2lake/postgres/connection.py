@@ -34,6 +34,12 @@ Row = tuple[str | None, ...]
 _OLDEST_SERVER = 130000
 _CONNECT_TIMEOUT_S = 10
 _DRAIN_TIMEOUT_S = 5.0
+_GONE_HOST = {  # is noticed within a minute: keepalives find it while nothing is sent, the user timeout while data is
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
 _SESSION = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
@@ -62,9 +68,10 @@ def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
     except psycopg.Error as error:
         raise dsn_error(str(error)) from None
     _refuse_torn_password(given)
+    defaults = {name: value for name, value in _GONE_HOST.items() if name not in given}
     if not _has_connect_timeout(given):
-        overrides = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **overrides}
-    return make_conninfo(dsn, fallback_application_name=application_name, **overrides)
+        defaults["connect_timeout"] = str(_CONNECT_TIMEOUT_S)
+    return make_conninfo(dsn, **{"fallback_application_name": application_name, **defaults, **overrides})
 
 
 def _refuse_torn_password(given: Mapping[str, Any]) -> None:

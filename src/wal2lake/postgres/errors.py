@@ -49,6 +49,7 @@ _BY_SQLSTATE: dict[str, _Rule] = {
     "55P03": (LockedError, "It goes on when the ALTER, TRUNCATE or transaction that has or awaits the lock has ended."),
     "55006": (SlotInUseError, "Stop the other process, or choose another slot (source.slot)."),
     "58P01": (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot."),
+    "57014": (ConnectError, "An administrator or a timeout of the server ended it; it is tried again."),
     "57P01": (ConnectError, "The server shuts down or an administrator ended the session."),
     "57P02": (ConnectError, "A server process crashed; the server recovers by itself."),
     "57P03": (ConnectError, "The server starts up or shuts down; it answers when that is over."),
@@ -169,7 +170,8 @@ def _rule(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str
             return rule
     if sqlstate in _BY_SQLSTATE:
         return _BY_SQLSTATE[sqlstate]
-    return (ConnectError if sqlstate.startswith(("08", "57P")) else ServerError), None
+    passing = sqlstate.startswith(("08", "40", "57"))  # connection, rollback (recovery conflicts), intervention
+    return (ConnectError if passing else ServerError), None
 
 
 def _harmless(sqlstate: str, primary: str) -> str:

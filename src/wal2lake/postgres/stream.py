@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -270,7 +269,6 @@ def _open(
     """The connection in COPY BOTH mode, and the seconds between reports that keep it."""
     pgconn = connect_replication(dsn, application_name="wal2lake capture")
     try:
-        _tune(pgconn.socket)
         rows = execute(pgconn, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
         timeout_s = int(rows[0][0] or 0) / 1000
         plugin = {**options, "publication_names": quote_identifier(publication)}
@@ -279,11 +277,3 @@ def _open(
         pgconn.finish()
         raise
     return pgconn, min(STATUS_INTERVAL_S, timeout_s / 3) if timeout_s else STATUS_INTERVAL_S
-
-
-def _tune(handle: int) -> None:
-    """Notice within a minute that the server's host is gone, however long the stream may idle."""
-    with socket.socket(fileno=os.dup(handle)) as connection:
-        if connection.family != socket.AF_UNIX:
-            for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
-                connection.setsockopt(socket.IPPROTO_TCP, option, value)
