@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits, envelope
+from wal2lake.apply.events import TRUNCATE
 from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.plan import Extent
@@ -132,8 +133,8 @@ def schema_versions(
             continue
         run = log.relation_runs(extent, batch.relation_id)[-1]
         rows = log.read(extent)
-        xids = rows["xid"].to_numpy()[rows["relation_id"].to_numpy() == batch.relation_id]
-        if snapshot is None or not len(xids) or not visible(xids, snapshot).all():
+        mine = (rows["relation_id"].to_numpy() == batch.relation_id) | (rows["tag"].to_numpy() == TRUNCATE)
+        if snapshot is None or not visible(rows["xid"].to_numpy()[mine], snapshot).all():
             versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
     return versions
 

@@ -161,10 +161,12 @@ class Batches:
 
         Also when the snapshot holds all of it already: the commit that says how far the table is has to be made.
         """
-        table.require_relation(item.relation_id)
         snapshot = table.snapshot_at(item.start)
         log_path = self._config.log.path
         versions = schema_versions(log_path, item, snapshot, self._rules)
+        if not table.is_of(item.relation_id) and not versions:
+            return []  # another table of this name, which was gone before this one was read
+        table.require_relation(item.relation_id)
         source = Source(self._config.source.dsn, self._config.source.publication, item.relation_id)
         follower = Follower(table.folder, table.plan, table.target, source)
         task = ApplyTask(

@@ -63,9 +63,12 @@ class Table:
         assert self._done is not None
         return len(self._done.snapshots) > 1 and lsn < self.folder.converging_until()
 
+    def is_of(self, relation_id: int) -> bool:
+        return relation_id == self.plan.relation_id
+
     def require_relation(self, relation_id: int) -> None:
         """Raise SchemaChangeError when the log speaks of another table of the same name."""
-        if relation_id != self.plan.relation_id:
+        if not self.is_of(relation_id):
             raise SchemaChangeError(
                 "The table was dropped and another of its name was made.",
                 hint=RESYNC,
