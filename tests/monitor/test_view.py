@@ -18,7 +18,7 @@ TABLES = {
 
 def _status(folder: Path) -> str:
     (folder / "status").mkdir()
-    capture = {"ts": time.time(), "state": "streaming", "durable_lsn": "0/7E0"}
+    capture = {"pid": 7, "ts": time.time(), "state": "streaming", "durable_lsn": "0/7E0"}
     pipeline = {
         "ts": 0,
         "state": "streaming",
@@ -34,6 +34,18 @@ def _status(folder: Path) -> str:
 
 def test_nothing_yet_reads_as_not_running(tmp_path: Path) -> None:
     assert line(read_progress(str(tmp_path))).startswith("capture not running; pipeline not running; tables: none yet")
+
+
+def test_what_an_earlier_process_wrote_is_not_this_ones(tmp_path: Path) -> None:
+    folder = _status(tmp_path)
+    said = line(read_progress(folder, {"capture": 7, "pipeline": 8}))
+    assert said.startswith("capture streaming; pipeline starting; ")
+
+
+def test_what_stopped_cleanly_is_not_silent(tmp_path: Path) -> None:
+    folder = _status(tmp_path)
+    (tmp_path / "status" / "capture.json").write_text(json.dumps({"ts": 0, "state": "stopped"}))
+    assert read_progress(folder).capture_state == "stopped"
 
 
 def test_a_line_says_everything(tmp_path: Path) -> None:
@@ -52,6 +64,13 @@ def test_the_table_has_a_row_a_table(tmp_path: Path) -> None:
     assert any("shop.orders" in row and "1,200" in row and "2.0 kB, 1.2 s" in row for row in rows)
     assert any("shop.big" in row and "snapshot 3/8" in row for row in rows)
     assert any("shop.odd" in row and "type changed" in row and "2.0 kB" in row for row in rows)
+
+
+def test_figures_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+    console = Console(width=62, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - closed with the test
+    with console.file:
+        console.print(render(read_progress(_status(tmp_path))))
+    assert "1,200       34          5  2.0 kB, 1.2 s" in console.export_text()
 
 
 def test_sizes_have_the_unit_that_fits() -> None:

@@ -80,6 +80,19 @@ def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, m
     supervisor.kill()
 
 
+def test_what_capture_waits_for_is_told(config: Config) -> None:
+    """The real children: the server is not there, and Ctrl-C during that wait ends them."""
+    supervisor = Supervisor(config)
+    supervisor.start()
+    try:
+        _until(lambda: "cannot be reached" in supervisor.look()[1], 60.0)
+        progress, note = supervisor.look()
+        assert (progress.capture_state, progress.pipeline_state) == ("starting", "starting")
+        assert "Trying again" in note
+    finally:
+        supervisor.stop()
+
+
 def test_a_child_ends_when_its_parent_is_gone(config: Config, tmp_path: Path) -> None:
     """The real child program: closing its standard input is what the parent's death looks like."""
     child = Child("capture", tmp_path / "capture.log")

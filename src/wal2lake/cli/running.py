@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +38,7 @@ def run(config: Config) -> None:
         with View(err_console) as view:
             while not stop.wait(_TICK_S):
                 supervisor.tick()
-                view.show(read_progress(config.log.path), supervisor.note)
+                view.show(*supervisor.look())
             say("Stopping: the batch in hand is finished first. Ctrl-C again ends at once; nothing is lost either way.")
             _kill_on_second_signal(supervisor)
     finally:
@@ -63,7 +66,27 @@ def _alone(role: str, config: Config) -> None:
     stop = threading.Event()
     stop_on_signals(stop)
     say(f"Running {role}; Ctrl-C ends it cleanly.")
-    ROLES[role](config, stop)
+    with _shown(role, config.log.path):
+        ROLES[role](config, stop)
+
+
+@contextmanager
+def _shown(role: str, log_path: str) -> Iterator[None]:
+    """Show how far it is while the block, which is this process's ``role``, works."""
+    ended = threading.Event()
+
+    def show() -> None:
+        with View(err_console) as view:
+            while not ended.wait(_TICK_S):
+                view.show(read_progress(log_path, {role: os.getpid()}))
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @with_config

@@ -109,9 +109,9 @@ class _Demo:
         self._supervisor.tick()
         if self._options.on_tick is not None:
             self._options.on_tick(self._supervisor, self._server)
-        progress = read_progress(self._config.log.path)
+        progress, note = self._supervisor.look()
         if view is not None:
-            view.show(progress, self._supervisor.note)
+            view.show(progress, note)
         return progress
 
 

@@ -51,14 +51,18 @@ class Progress:
         return sum(table.changes for table in self.tables)
 
 
-def read_progress(log_path: str) -> Progress:
-    """Read what capture and pipeline last wrote below ``log_path``/status."""
+def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progress:
+    """Read what capture and pipeline last wrote below ``log_path``/status.
+
+    ``pids`` are those of the roles known to live: what another process wrote is not theirs, so they are starting.
+    """
     folder = Path(log_path) / "status"
     capture, pipeline = _read(folder / "capture.json"), _read(folder / "pipeline.json")
+    pids = pids or {}
     tables = pipeline.get("tables", {})
     return Progress(
-        capture_state=_state(capture),
-        pipeline_state=_state(pipeline),
+        capture_state=_state(capture, pids.get("capture")),
+        pipeline_state=_state(pipeline, pids.get("pipeline")),
         durable_lsn=LSN.parse(capture.get("durable_lsn", "0/0")),
         applied_lsn=LSN.parse(pipeline.get("applied_lsn", "0/0")),
         lag_bytes=int(pipeline.get("lag_bytes", 0)),
@@ -73,16 +77,18 @@ def _table(name: str, values: Mapping[str, Any]) -> TableProgress:
     return TableProgress(name=name, **known | {"applied_lsn": applied})
 
 
-def _state(values: Mapping[str, Any]) -> str:
+def _state(values: Mapping[str, Any], pid: int | None) -> str:
+    if pid is not None and values.get("pid") != pid:
+        return "starting"
     if not values:
         return "not running"
     state = str(values.get("state", "running"))
-    return state if time.time() - float(values.get("ts", 0)) < _STALE_S else f"{state}, silent"
+    return state if state == "stopped" or time.time() - float(values.get("ts", 0)) < _STALE_S else f"{state}, silent"
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Writers replace the file in one step, so it is whole or not there."""
     try:
         return dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
+    except OSError:  # not there yet, or not ours to read: nothing is decided by it
         return {}

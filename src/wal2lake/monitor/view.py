@@ -62,10 +62,10 @@ def render(progress: Progress, note: str = "") -> Table:
     """The live view: a row a table."""
     table = Table(box=None, caption_justify="left", title_justify="left")
     table.title = f"capture {progress.capture_state} · pipeline {progress.pipeline_state}"
-    for heading, justify in (("table", "left"), ("state", "left"), ("rows", "right"), ("changes", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left")
-    table.add_column("changes/s", justify="right")
-    table.add_column("lag", justify="right")
+    table.add_column("table", overflow="fold")
+    table.add_column("state")
+    for heading in ("rows", "changes", "changes/s", "lag"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in progress.tables:
         rows = "" if row.rows is None else f"{row.rows:,}"
         table.add_row(

@@ -21,6 +21,7 @@ from typing import IO
 
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
+from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.run.child import ERROR_PREFIX, EXIT_TRANSIENT
 
 _FIRST_PAUSE_S = 0.5
@@ -162,6 +163,14 @@ class Supervisor:
         """Start both."""
         for child in self.children.values():
             child.start(self.config)
+
+    def look(self) -> tuple[Progress, str]:
+        """How far both are, and what is worth telling: why one is started again, or what capture waits for."""
+        pids = {role: child.pid for role, child in self.children.items()}
+        progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
+        capture = self.children["capture"]
+        waits_for = capture.tail[-1] if capture.tail and progress.capture_state != "streaming" else ""
+        return progress, self.note or waits_for
 
     @property
     def note(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
@@ -31,11 +34,24 @@ def build_session(config: Config) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with _own_ctrl_c():
+            return builder.getOrCreate()
     except PySparkException as error:
         raise SparkError(
             f"Spark did not start: {error}.", hint="What Java printed above says why; see also [spark]."
         ) from error
+
+
+@contextlib.contextmanager
+def _own_ctrl_c() -> Iterator[None]:
+    """Spark takes SIGINT for itself when it starts in the main thread; who had a handler of their own keeps it."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        ours = handler not in (None, signal.default_int_handler)
+        if ours and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def running_session() -> SparkSession | None:
