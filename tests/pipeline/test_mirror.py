@@ -6,6 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site
+from wal2lake.sinks.folder import table_uri
 
 pytestmark = pytest.mark.server
 
@@ -150,3 +151,21 @@ def test_a_batch_that_is_run_again_changes_nothing(site: Site) -> None:
     site.run()
     assert DeltaTable(uri).version() == version
     site.same("public.pair")
+
+
+def test_names_of_any_script_and_of_full_length(site: Site) -> None:
+    """63 bytes is all that PostgreSQL takes, and 255 what a file name may have."""
+    schema, table, column = "схема-данных." * 2 + "x" * 13, "таблица %41~/" * 3, 'Столбец. %41/~`"'
+    name = f'"{schema}"."{table}"'
+    quoted = column.replace('"', '""')
+    site.sql(f'CREATE SCHEMA "{schema}"', f'CREATE TABLE {name} (id int PRIMARY KEY, "{quoted}" text)')
+    site.publish(name)
+    site.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+    site.run()
+    site.sql(f"INSERT INTO {name} VALUES (2, 'b')", f"UPDATE {name} SET id = 3 WHERE id = 1")
+    site.run()
+    rows = DeltaTable(table_uri(site.config.lake.path, schema, table)).to_pyarrow_table()
+    assert sorted(tuple(row.items()) for row in rows.to_pylist()) == [
+        (("id", 2), (column, "b")),
+        (("id", 3), (column, "a")),
+    ]

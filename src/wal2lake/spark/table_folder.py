@@ -220,5 +220,8 @@ def _plan(document: Json) -> SnapshotPlan:
 
 
 def _encode(name: str) -> str:
-    """A dot inside a name must not look like the one between schema and table."""
-    return quote(name, safe="").replace(".", "%2E")
+    """A dot inside a name must not look like the one between schema and table.
+
+    Letters of any script stay: a file name has 255 bytes, and two names of 63 would need more as percent signs.
+    """
+    return "".join(char if ord(char) > 0x7F else quote(char, safe="").replace(".", "%2E") for char in name)
