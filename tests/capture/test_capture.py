@@ -27,6 +27,7 @@ from wal2lake.errors import (
     SlotLostError,
     SlotMissingError,
 )
+from wal2lake.monitor.progress import read_progress
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -46,6 +47,17 @@ def test_log_equals_an_independent_reading(world: World) -> None:
     status = json.loads((world.path / "status/capture.json").read_text())
     assert (status["state"], status["pid"]) == ("stopped", os.getpid())
     assert status["durable_lsn"] == status["confirmed_lsn"] == str(world.log.durable_lsn())
+
+
+def test_it_says_what_it_waits_for(world: World) -> None:
+    """Also before there is a log; `run` shows this."""
+    away = replace(world.config, source=replace(world.config.source, dsn="host=127.0.0.1 port=1"))
+    with world.capturing(Capture(away)):
+        eventually((world.path / "status/capture.json").exists)
+        state = read_progress(str(world.path)).capture_state
+    assert state.startswith("waiting: The server cannot be reached") and "silent" not in state
+    with world.capturing():
+        eventually(lambda: read_progress(str(world.path)).capture_state == "streaming")
 
 
 class Load(threading.Thread):
@@ -173,6 +185,20 @@ def test_what_an_administrator_cancels_goes_on(world: World) -> None:
             world.sql(f"SELECT pg_cancel_backend(pid) {walsenders} WHERE slot_name = '{world.name}'")
             eventually(lambda b=before: world.sql(f"SELECT pid {walsenders}") not in ([], b), world.errors)  # type: ignore[misc]
     assert world.captured() == world.expected()
+
+
+def test_pauses_grow_while_no_stream_brings_anything(own_world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """As when the server crashes over what it is to send: each try would crash it again."""
+    own_world.make_slots()
+    walsender = f"FROM pg_replication_slots WHERE slot_name = '{own_world.name}' AND active"
+    with own_world.capturing():
+        for tried in range(1, 13):  # the server's own WAL may count as progress now and then
+            eventually(lambda: own_world.sql(f"SELECT 1 {walsender}"), own_world.errors)
+            own_world.sql(f"SELECT pg_terminate_backend(active_pid) {walsender}")
+            eventually(lambda n=tried: caplog.text.count("Trying again") >= n, own_world.errors)  # type: ignore[misc]
+            if "Trying again in 2 s." in caplog.text:
+                return
+    pytest.fail("every pause was short")
 
 
 def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:

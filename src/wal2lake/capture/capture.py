@@ -23,6 +23,7 @@ from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started,
 from wal2lake.changelog import LogWriter
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.format import STATUS
+from wal2lake.changelog.storage import LocalStorage
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.postgres.stream import ReplicationStream
@@ -54,6 +55,8 @@ class Capture:
         self._pause_s = _PAUSE_MIN_S
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
+        self._status: dict[str, object] = {}
+        self._storage = LocalStorage(config.log.path)
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
@@ -61,6 +64,7 @@ class Capture:
         Raises errors that are not transient; see wal2lake.capture.source for those of the start, and LogFullError.
         """
         writer: LogWriter | None = None
+        self._storage.make_folders(STATUS)
         try:
             while not stop.is_set():
                 try:
@@ -79,6 +83,7 @@ class Capture:
 
     def _rest(self, error: Wal2LakeError, stop: threading.Event) -> None:
         logger.warning("%s Trying again in %g s.", error, self._pause_s)
+        self._publish({"state": f"waiting: {error}", "ts": time.time() + self._pause_s})  # it holds until then
         stop.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
@@ -96,7 +101,6 @@ class Capture:
             buffer_bytes=self._segment_bytes,
         ) as stream:
             check_started(self._config, writer.durable_lsn)
-            self._pause_s = _PAUSE_MIN_S
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
                 self._step(stream, writer, self._await_batch(stream))
@@ -118,25 +122,30 @@ class Capture:
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
             self._position_due = time.monotonic() + _IDLE_POSITION_S
+        if writer.durable_lsn > stream.confirmed_lsn:
+            self._pause_s = _PAUSE_MIN_S  # not before: a server may crash each time over what it should send
         stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S
             self._write_status(stream, writer, "streaming")
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
-        status = {
-            "pid": os.getpid(),
-            "ts": time.time(),
-            "state": state,
-            "received_lsn": str(stream.received_lsn),
-            "durable_lsn": str(writer.durable_lsn),
-            "confirmed_lsn": str(stream.confirmed_lsn),
-            "server_wal_end": str(stream.wal_end),
-            "messages": stream.messages,
-            "bytes": stream.received_bytes,
-            "changes": self._changes,
-        }
-        writer.log.storage.put(_STATUS_FILE, json.dumps(status).encode(), durable=False)
+        self._publish(
+            {
+                "state": state,
+                "received_lsn": str(stream.received_lsn),
+                "durable_lsn": str(writer.durable_lsn),
+                "confirmed_lsn": str(stream.confirmed_lsn),
+                "server_wal_end": str(stream.wal_end),
+                "messages": stream.messages,
+                "bytes": stream.received_bytes,
+                "changes": self._changes,
+            }
+        )
+
+    def _publish(self, news: dict[str, object]) -> None:
+        self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **news}
+        self._storage.put(_STATUS_FILE, json.dumps(self._status).encode(), durable=False)
 
 
 @contextmanager
