@@ -468,3 +468,31 @@ def test_a_full_disk_says_so(filled: DeltaSink, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(LogFullError, match="is full"):
         filled.merge(folded(Event("I", (50, "a", "b", "c"))), 20, 11)
     assert sorted(read(filled)) == ROWS
+
+
+def test_every_commit_and_checkpoint_is_flushed_before_the_call_returns(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[str] = set()
+    monkeypatch.setattr("wal2lake.sinks.folder._fsync", lambda path: flushed.add(path.name))
+
+    def all_flushed() -> bool:
+        written = {path.name for path in (Path(sink.uri) / "_delta_log").iterdir() if path.is_file()}
+        return written <= flushed
+
+    narrow = pa.table({"id": pa.array([1], pa.int32())})
+    moments = pa.table({"at": pa.array([None], pa.timestamp("us"))})
+    sink.overwrite(narrow, 10, None)
+    assert all_flushed()
+    sink.evolve(narrow.schema.append(pa.field("n", pa.int32())))
+    assert all_flushed()
+    sink.evolve(pa.schema([("id", pa.int64()), ("n", pa.int32())]))
+    assert all_flushed()
+    sink.overwrite(moments, 11, 10)
+    assert all_flushed()
+    sink.maintain(0, 0)
+    assert all_flushed()
+    for lsn in range(12, 40):
+        sink.commit_files([], lsn, moments.schema, lsn - 1)
+        assert all_flushed()
+    assert "_last_checkpoint" in flushed

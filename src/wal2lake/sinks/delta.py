@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Final
 
 import pyarrow as pa
@@ -139,8 +139,9 @@ class DeltaSink:
             if added or want.types[: len(have)] != have.types:
                 self._rewrite_all(table, want, added)
             else:
-                fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
+                loaded, fields = table.version(), [Field.from_arrow(field) for field in list(want)[len(have) :]]
                 table.alter.add_columns(fields, commit_properties=self._properties(None))
+                self._sync(loaded)
 
     def maintain(self, retention_hours: int = 3, orphan_hours: int = 168) -> None:
         """Join small files when there are many; delete what no version younger than ``retention_hours`` names.
@@ -160,7 +161,9 @@ class DeltaSink:
             for hours, full in ((retention_hours, False), (orphan_hours, True)):
                 vacuum = partial(table.vacuum, hours, enforce_retention_duration=False, full=full)
                 if vacuum(dry_run=True):  # an empty one would commit twice for nothing
+                    loaded = table.version()
                     vacuum(dry_run=False, commit_properties=self._properties(None))
+                    self._sync(loaded)
 
     def _open(self) -> DeltaTable | None:
         try:
@@ -220,7 +223,7 @@ class DeltaSink:
             if DeltaTable.is_deltatable(self.uri):
                 raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
             raise
-        self._sync(0)
+        self._sync(-1)
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None) -> None:
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
@@ -230,7 +233,7 @@ class DeltaSink:
         self, table: DeltaTable, actions: Sequence[FileAction], removed: Sequence[str], lsn: int | None
     ) -> None:
         """Swap files in one commit; ``lsn`` None: the same rows in other files."""
-        files = _files(table)
+        loaded, files = table.version(), _files(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         table.create_write_transaction(
@@ -242,11 +245,11 @@ class DeltaSink:
             schema=table.schema(),
             commit_properties=self._properties(lsn),
         )
-        self._sync(table.version())
+        self._sync(loaded)
 
     def _replace(self, table: DeltaTable, actions: Sequence[FileAction], schema: pa.Schema, lsn: int | None) -> None:
         """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
-        features = table.protocol().writer_features or ()
+        loaded, features = table.version(), table.protocol().writer_features or ()
         if pa.timestamp("us") in schema.types and "timestampNtz" not in features:
             table.alter.add_feature(
                 TableFeatures.TimestampWithoutTimezone,
@@ -259,7 +262,7 @@ class DeltaSink:
             schema=Schema.from_arrow(schema),
             commit_properties=self._properties(lsn),
         )
-        self._sync(table.version())
+        self._sync(loaded)
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
         filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
@@ -290,8 +293,19 @@ class DeltaSink:
             app_transactions=[Transaction(self._app_id, int(lsn))],
         )
 
-    def _sync(self, version: int) -> None:
-        self._folder.sync([f"_delta_log/{version:020d}.json"])
+    def _sync(self, loaded: int) -> None:
+        """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included.
+
+        The files tell: delta-rs leaves a table at the version it was loaded in when it writes a transaction.
+        """
+        written: list[str] = []
+        for version in count(loaded + 1):
+            stem = f"_delta_log/{version:020d}"
+            found = self._folder.unsynced([f"{stem}.json", f"{stem}.checkpoint.parquet"])
+            written += [*found, "_delta_log/_last_checkpoint"] if len(found) > 1 else found
+            if not found:
+                break
+        self._folder.sync(written)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:

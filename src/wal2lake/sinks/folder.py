@@ -56,6 +56,10 @@ class Folder:
             if info.type == pa.fs.FileType.File:
                 self.files.delete_file(info.path)
 
+    def unsynced(self, paths: Iterable[str]) -> list[str]:
+        """Those of these files that are there and that only ``sync`` makes durable."""
+        return [path for path in paths if self._local is not None and (self._local / path).exists()]
+
     def sync(self, paths: Iterable[str]) -> None:
         """Return when these files, and the folders that name them, are on stable storage."""
         if self._local is None:
