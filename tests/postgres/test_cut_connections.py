@@ -16,7 +16,7 @@ from wal2lake.errors import ConnectError
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.basebackup import BackupOptions, base_backup
 from wal2lake.postgres.catalog import published_tables
-from wal2lake.postgres.connection import connect, replication_connection
+from wal2lake.postgres.connection import connect, connect_replication, replication_connection
 from wal2lake.postgres.logical import LogicalStream
 from wal2lake.postgres.slots import create_slot, drop_slot
 from wal2lake.postgres.snapshot import SnapshotKeeper, copy_binary
@@ -87,6 +87,26 @@ def test_a_host_that_is_gone_is_noticed_within_a_minute(server: EmbeddedPostgres
     ours = f"{server.dsn} tcp_user_timeout=5000"
     with replication_connection(ours) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, gone) == 5000
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Where nobody answers, as when a host is switched off: the listener's backlog is full."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            client = sockets.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_a_host_that_does_not_answer_is_passed_over(server: EmbeddedPostgres, silent_port: int) -> None:
+    several = f"host=127.0.0.1,127.0.0.1 port={silent_port},{server.port} user=postgres dbname=postgres"
+    with replication_connection(f"{several} connect_timeout=2") as pgconn:
+        assert int(pgconn.port) == server.port
+    with pytest.raises(ConnectError, match="timeout"):
+        connect_replication(f"host=127.0.0.1 port={silent_port} connect_timeout=2")
 
 
 @pytest.mark.parametrize("limit", [0, 1, 50, 400])

@@ -231,36 +231,18 @@ def wait_readable(pgconn: PGconn, timeout_s: float) -> bool:
     return bool(poll.poll(max(0, timeout_s * 1000)))
 
 
+class _Opened(psycopg.Connection[Any]):
+    """Opened as psycopg does it: libpq by itself never leaves a host that does not answer. Its PGconn outlives it."""
+
+    def __del__(self, *_: Any) -> None:
+        """Left open on purpose."""
+
+
 def _open(info: str) -> PGconn:
-    """Connect without blocking inside libpq, which itself goes through several hosts in turn."""
-    pgconn = pq.PGconn.connect_start(info.encode())
-    deadline = time.monotonic() + _patience_s(pgconn)
-    events = select.POLLOUT
-    while pgconn.status != pq.ConnStatus.BAD:
-        poll = select.poll()
-        poll.register(pgconn.socket, events)
-        remaining = deadline - time.monotonic()
-        if not poll.poll(None if remaining == float("inf") else max(0, remaining * 1000)):
-            pgconn.finish()
-            raise ConnectError("The server did not answer in time.", hint="See connect_timeout in the DSN.")
-        state = pgconn.connect_poll()
-        if state == pq.PollingStatus.OK:
-            return pgconn
-        if state == pq.PollingStatus.FAILED:
-            break
-        events = select.POLLIN if state == pq.PollingStatus.READING else select.POLLOUT
-    error = map_error(pgconn)
-    pgconn.finish()
-    raise error
-
-
-def _patience_s(pgconn: PGconn) -> float:
-    """libpq's connect_timeout counts per host; 0 means for ever."""
-    if pgconn.status == pq.ConnStatus.BAD:
-        return 0
-    values = {option.keyword: option.val for option in pgconn.info}
-    hosts = (values.get(b"host") or b"").count(b",") + 1
-    return int(values.get(b"connect_timeout") or 0) * hosts or float("inf")
+    with mapped_errors():
+        pgconn = _Opened.connect(info).pgconn
+    pgconn.nonblocking = 0
+    return pgconn
 
 
 def _set_commands(settings: Mapping[str, str] | None) -> str:
