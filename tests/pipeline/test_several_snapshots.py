@@ -109,6 +109,24 @@ def test_rows_that_move_between_chunks_of_two_snapshots(
     site.same("public.t")
 
 
+@pytest.mark.parametrize("statement", ["ALTER TABLE t DROP COLUMN big", "ALTER PUBLICATION pub DROP TABLE t"])
+def test_what_cannot_be_read_again_any_more_is_passed_over(
+    site: Site, lose_keeper: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    make_table(site)
+    lose_keeper(first_half_then_lost)
+    move_rows(site)
+
+    def too_late(*arguments: Any) -> Any:
+        site.sql(statement)
+        return reread.read_again(*arguments)
+
+    monkeypatch.setattr("wal2lake.spark.apply.read_again", too_late)
+    site.run()
+    rows, source = site.lake_table("public.t").num_rows, len(site.source("t"))
+    assert rows < source if "PUBLICATION" in statement else rows == source
+
+
 def test_rows_move_again_after_the_second_snapshot(site: Site, lose_keeper: Callable[[Any], None]) -> None:
     make_table(site)
     lose_keeper(first_half_then_lost)

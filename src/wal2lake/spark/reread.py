@@ -42,7 +42,10 @@ def orphans(folded: Folded, holds: Callable[[pa.Table], Mask]) -> Mask:
 
 
 def complete(folded: Folded, orphaned: Mask, rows: pa.Table) -> Folded:
-    """Fill the orphans' unknown values from ``rows`` (the table's columns, as read again); drop those not in it."""
+    """Fill the orphans' unknown values from ``rows`` (the table's columns, as read again); drop those not in it.
+
+    A column that is gone by then stays NULL.
+    """
     key = list(folded.key)
     at = np.full(folded.upserts.num_rows, -1)
     wanted = np.flatnonzero(orphaned)
@@ -52,10 +55,12 @@ def complete(folded: Folded, orphaned: Mask, rows: pa.Table) -> Folded:
         at[wanted] = np.where(found >= 0, index.representatives()[found], -1)
     upserts, unknown = folded.upserts, {}
     for name, mask in folded.unknown.items():
+        unknown[name] = mask & ~orphaned
+        if name not in rows.column_names:
+            continue
         again = pa.array(at, mask=~(mask & (at >= 0)))
         value = pc.if_else(again.is_valid(), rows[name].take(again), upserts[name])
         upserts = upserts.set_column(upserts.schema.get_field_index(name), upserts.schema.field(name), value)
-        unknown[name] = mask & ~orphaned
     return _without(replace(folded, upserts=upserts, unknown=unknown), orphaned & (at < 0))
 
 
@@ -73,10 +78,15 @@ def _without(folded: Folded, gone: Mask) -> Folded:
 
 
 def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table, LSN]:
-    """The rows of the source that have these keys now, and the LSN from which on the log alone says what they hold."""
+    """The rows of the source that have these keys now, and the LSN from which on the log alone says what they hold.
+
+    None when the table is not published any more.
+    """
     with closing(connect(source.dsn, application_name="wal2lake pipeline")) as connection:
         published = published_tables(connection, source.publication)
-        table = next(table for table in published if table.relation_id == source.relation_id)
+        table = next((table for table in published if table.relation_id == source.relation_id), None)
+        if table is None:
+            return keys.slice(0, 0), LSN(0)
         table = replace(table, columns=columns_as_read(table, target.text_columns))
         rows, bound = rows_by_key(connection, table, key_texts(keys))
     schema = table_schema(table)
