@@ -123,7 +123,7 @@ def test_signals_end_it_in_good_order(world: World) -> None:
 
 def test_an_idle_publication_lets_the_slot_advance(world: World) -> None:
     with world.capturing():
-        world.await_durable(world.log.start_lsn if world.path.exists() else world.wal_end())
+        world.await_durable(world.wal_end())
         world.sql(f"CREATE TABLE {world.name}_other AS SELECT g FROM generate_series(1, 1000) g")
         end = world.wal_end()
         eventually(lambda: world.confirmed() >= end, world.errors)
