@@ -306,6 +306,17 @@ def test_schemas_in_force(open_writer: Writer) -> None:
     assert log.counts(Extent(0, 3, 5)) == {16384: {"I": 1}}
 
 
+def test_what_segments_repeat_is_held_once(open_writer: Writer) -> None:
+    """The retention time of a log with many tables is thousands of segments."""
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        writer.append(stream.transaction(relation(), insert(0, "a")))
+        writer.append(stream.transaction(insert(1, "b")))
+        writer.append(stream.transaction(insert(2, "c")))
+        _, first, second = ChangeLog.open(writer.log.storage.root).segments
+    assert first.relations[16384] is second.relations[16384]
+
+
 def test_logical_messages_may_stand_outside(open_writer: Writer) -> None:
     stream = ScriptedStream()
     note = stream.message(Message(False, LSN(8), "p", b"x"))

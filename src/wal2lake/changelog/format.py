@@ -20,6 +20,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -151,16 +152,22 @@ class SegmentInfo:
         values = read_json(data, name)
         try:
             known = {f.name: values[f.name] for f in fields(cls)}
-            known["relations"] = {int(oid): b64decode(p) for oid, p in known["relations"].items()}
-            known["types"] = {int(oid): b64decode(p) for oid, p in known["types"].items()}
+            known["relations"] = {int(oid): _message(p) for oid, p in known["relations"].items()}
+            known["types"] = {int(oid): _message(p) for oid, p in known["types"].items()}
             known["announced"] = tuple(
-                Announcement(row, kind, oid, b64decode(p)) for row, kind, oid, p in known["announced"]
+                Announcement(row, kind, oid, _message(p)) for row, kind, oid, p in known["announced"]
             )
             known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
             known["runs"] = tuple(Run(*run) for run in known["runs"])
             return cls(**known)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise corrupt(name, f"its metadata lacks or garbles {error}") from error
+
+
+@lru_cache(maxsize=4096)
+def _message(text: str) -> bytes:
+    """Each segment repeats the Relation messages of all tables; readers hold thousands of segments, and one copy."""
+    return b64decode(text)
 
 
 @dataclass(frozen=True, slots=True)
