@@ -87,10 +87,28 @@ def test_what_capture_waits_for_is_told(config: Config) -> None:
     try:
         _until(lambda: "cannot be reached" in supervisor.look()[1], 60.0)
         progress, note = supervisor.look()
-        assert (progress.capture_state, progress.pipeline_state) == ("starting", "starting")
+        assert (progress.capture_state, progress.pipeline_state) == ("waiting", "starting")
         assert "Trying again" in note
     finally:
         supervisor.stop()
+
+
+def test_a_child_that_had_settled_is_started_again_at_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _program(monkeypatch, tmp_path, "sleep 0.3; exit 75")
+    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+    supervisor = Supervisor(config)
+    child = supervisor.children["pipeline"]
+    supervisor.start()
+
+    def often() -> bool:
+        supervisor.tick()
+        return child.starts >= 4
+
+    _until(often)
+    assert child.pause == 2 * module._FIRST_PAUSE_S
+    supervisor.kill()
 
 
 def test_a_child_ends_when_its_parent_is_gone(config: Config, tmp_path: Path) -> None:

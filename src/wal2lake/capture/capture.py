@@ -83,7 +83,7 @@ class Capture:
 
     def _rest(self, error: Wal2LakeError, stop: threading.Event) -> None:
         logger.warning("%s Trying again in %g s.", error, self._pause_s)
-        self._publish({"state": f"waiting: {error}", "ts": time.time() + self._pause_s})  # it holds until then
+        self._publish({"state": "waiting", "ts": time.time() + self._pause_s})  # it holds until then
         stop.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
