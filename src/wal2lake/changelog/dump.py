@@ -53,6 +53,8 @@ def verify_log(log: ChangeLog) -> Iterator[str]:
     for info in log.segments:
         try:
             faults, tail = _verify_segment(log, info, tail)
+        except FileNotFoundError:  # retention removed it since the segments were listed
+            faults, tail = [], None
         except Wal2LakeError as error:
             faults, tail = [str(error)], None
         yield from faults
