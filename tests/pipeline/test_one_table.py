@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.pipeline.conftest import Site, run_here
+from wal2lake.errors import ProtocolError
 from wal2lake.sinks.base import SinkConflictError, TargetError
 
 pytestmark = pytest.mark.server
@@ -33,6 +34,18 @@ def test_columns_that_no_delta_table_can_tell_apart(site: Site) -> None:
     stops(site, "case only")
     site.sql("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2)")
     stops(site, "case only")
+
+
+def test_a_key_without_a_place_in_the_lakes_type(site: Site) -> None:
+    """The policy may make NULL of any other value, but a row must have a name."""
+    site.sql("CREATE TABLE public.a (day date PRIMARY KEY)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("a", "b")
+    site.configure_pipeline(unrepresentable="null")
+    site.run()
+    site.sql("INSERT INTO a VALUES ('infinity')", "INSERT INTO b VALUES (1)")
+    with pytest.raises(ProtocolError, match=r"1 table.*text_columns"):
+        site.run()
+    site.same("public.b")
 
 
 def test_a_lake_table_of_somebody_else(site: Site) -> None:

@@ -165,7 +165,10 @@ def _refuse_null(events: Events, table: pa.Table, rows: Ids, places: Ids | None 
         if column.null_count:
             null = rows[column.is_null().to_numpy()[rows]]
             if len(null):
-                hint = "The table's key and its REPLICA IDENTITY must be the same columns."
+                hint = (
+                    "The table's key and its REPLICA IDENTITY must be the same columns; name a key column whose values"
+                    " have no place in the lake's type (infinity) in text_columns, then `wal2lake resync` the table."
+                )
                 raise events.fail("A change's key is NULL.", null if places is None else places[null], hint)
 
 

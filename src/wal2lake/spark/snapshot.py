@@ -30,7 +30,7 @@ import pyarrow as pa
 from wal2lake.apply.envelope import snapshot_envelope
 from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import SchemaChangeError, ServerError, UnrepresentableError, Wal2LakeError
+from wal2lake.errors import ProtocolError, SchemaChangeError, ServerError, UnrepresentableError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from wal2lake.config import Config
 
-TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError)  # they concern one table; the others go on
+# They concern one table; the others go on.
+TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError, ProtocolError)
 _ROUNDS = 20
 
 
