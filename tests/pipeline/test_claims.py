@@ -49,6 +49,19 @@ def test_a_table_that_is_left_out_and_not_published_any_more_is_told_of(renamed:
     assert claims(site) == ["wal2lake@public.a"]
 
 
+def test_what_comes_after_a_snapshot_stays_while_it_is_read(site: Site) -> None:
+    """Another pipeline on the same log would have it removed before this one's stream begins."""
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
+    site.publish("a")
+    for number in range(3):
+        site.sql(f"INSERT INTO a VALUES ({number})")
+        site.run()
+    Pipeline(site.config, threading.Event())._await_log()
+    log = ChangeLog.open(site.config.log.path)
+    log.release("another", log.last_end_lsn)
+    assert log.trim(0) == 0
+
+
 def test_the_status_is_told_before_the_stream_starts_although_the_log_was_trimmed(site: Site) -> None:
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
     site.publish("a")

@@ -88,7 +88,9 @@ class Pipeline:
         while not ChangeLog.exists(path):
             self._pause(f"Waiting for capture to create the change log at {path}.")
         log = ChangeLog.open(path)
-        self._progress.open(self._position(log))
+        position = self._position(log)
+        log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
+        self._progress.open(position)
         return log
 
     def _position(self, log: ChangeLog) -> int:
