@@ -52,9 +52,10 @@ class CopyBoth:
         return payloads
 
     def send(self, payload: bytes) -> None:
-        """Send one CopyData."""
+        """Send one CopyData, now: libpq itself would keep it until 8 kB have gathered."""
         try:
             self.pgconn.put_copy_data(payload)
+            self.pgconn.flush()
         except psycopg.Error as error:
             raise connection_error(str(error), self.pgconn) from error
 
