@@ -49,8 +49,8 @@ vectors: setup ## Capture the protocol vectors anew from PostgreSQL 13 to 18, an
 	@$(BIN)/python -m tests.vectors.make
 	@$(BIN)/python -m tests.vectors.pages
 
-test-servers: setup ## The protocol against PostgreSQL 13 to 18 (fetches their servers with npm)
-	@$(BIN)/python -m pytest tests/servers -m servers $(ARGS)
+test-servers: setup ## The protocol against PostgreSQL 13 to 18, three at a time (fetches their servers with npm)
+	@$(BIN)/python -m pytest tests/servers -m servers -n 3 $(ARGS)
 
 lock: ## Resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -1,7 +1,11 @@
-"""One server per supported major version, started when the first test asks for it and kept for all."""
+"""One server per supported major version, started when the first test asks for it and kept for all.
+
+With `pytest -n` several versions are tested at a time, each in a process of its own.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,8 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-from wal2lake.testing.binaries import unprivileged_user, wheel_install
+from tests.servers.clients import Clients
+from wal2lake.testing.binaries import unprivileged_user
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.servers import VERSIONS, versioned_server
 
@@ -24,10 +31,6 @@ SETTINGS = {
 }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "servers: needs the servers of 13 to 18, which npm fetches (make test-servers)")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make test` leaves these out; they run where `-m servers` asks for them."""
     if "servers" in str(config.getoption("markexpr")):
@@ -36,6 +39,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ours:
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """How `pytest -n` deals the tests out to its processes."""
+    return _ByServer(config, log)
+
+
+class _ByServer(LoadScopeScheduling):
+    """Tests that share a server run in one process, else each process would start every server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        major = re.search(r"\[(\d\d)\b", nodeid)
+        return major[1] if major else super()._split_scope(nodeid)
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +78,11 @@ def versioned(request: pytest.FixtureRequest, _running: dict[int, EmbeddedPostgr
     return _running[request.param]
 
 
+@pytest.fixture(scope="session")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Clients:
+    return Clients(tmp_path_factory.mktemp("clients"))
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that the servers' user can reach, gone afterwards."""
@@ -69,11 +90,6 @@ def folder() -> Iterator[Path]:
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
-
-
-def program(name: str, major: int = 18) -> str:
-    """One of PostgreSQL's client programs from the wheel (16 or 18)."""
-    return str(wheel_install(major) / "bin" / name)
 
 
 def give_to_server(folder: Path) -> None:

@@ -1,15 +1,18 @@
-"""A base backup of every version starts as a server; PostgreSQL's own programs accept what they can read."""
+"""A base backup of every version starts as a server; PostgreSQL's own programs accept it and build on it."""
 
 from __future__ import annotations
 
-import subprocess
 import tarfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.servers.conftest import give_to_server, program
+from tests.servers.clients import Clients, run
+from tests.servers.conftest import give_to_server
+from wal2lake.cli.protocol import app
 from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
 from wal2lake.postgres.backup_stream import MANIFEST
 from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
@@ -17,8 +20,6 @@ from wal2lake.postgres.manifest import ReceivedFiles, read_manifest
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.servers
-
-FIRST_MANIFEST_VERSION = range(13, 17)  # what pg_verifybackup of 16 reads; the wheel's of 18 does not run
 
 
 @pytest.fixture
@@ -40,12 +41,6 @@ def options(folder: Path, name: str, **changes: object) -> BackupOptions:
     return BackupOptions(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def verify(data: Path) -> None:
-    major = int((data / "PG_VERSION").read_text())
-    if major in FIRST_MANIFEST_VERSION:
-        subprocess.run([program("pg_verifybackup", 16), "-n", str(data)], check=True, capture_output=True)
-
-
 def rows(server: EmbeddedPostgres, root: Path) -> str:
     """Start a server from the data directory below ``root`` and count what it has."""
     give_to_server(root)
@@ -60,16 +55,25 @@ def test_plain(filled: EmbeddedPostgres, folder: Path) -> None:
     assert backup.start_lsn < backup.end_lsn
     assert told[-1].received == backup.received > 0
     assert backup.files == len(read_manifest((root / "data" / MANIFEST).read_bytes()))
-    verify(root / "data")
     give_to_server(folder / "moved")
     assert rows(filled, root) == "1000|1000"
     with pytest.raises(ConfigError, match="not empty"):
         base_backup(filled.dsn, root / "data")
 
 
-def test_tar(filled: EmbeddedPostgres, folder: Path) -> None:
+def test_the_commands_backup_is_accepted(filled: EmbeddedPostgres, folder: Path, clients: Clients) -> None:
+    mapping = f"{folder / 'space'}={folder / 'moved'}"
+    chosen = ["--checkpoint", "fast", "--no-sync", "-T", mapping, "--dsn", filled.dsn]
+    done = CliRunner().invoke(app, ["basebackup", str(folder / "plain"), *chosen])
+    assert done.exit_code == 0, done.output
+    clients.verify(folder / "plain")
+
+
+def test_tar(filled: EmbeddedPostgres, folder: Path, clients: Clients) -> None:
     target, root = folder / "tar", folder / "extracted"
     base_backup(filled.dsn, target, options(folder, "unused", format="tar"))
+    if not (filled.data_dir / "PG_VERSION").read_text().startswith("17"):
+        clients.verify_tar(target)
     archives = sorted(path.name for path in target.glob("*.tar"))
     assert len(archives) == 2 and archives[1] == "base.tar"
     (root / "data").mkdir(parents=True)
@@ -85,31 +89,36 @@ def test_tar(filled: EmbeddedPostgres, folder: Path) -> None:
     assert rows(filled, root) == "1000|1000"
 
 
-def test_incremental(filled: EmbeddedPostgres, folder: Path) -> None:
-    base_backup(filled.dsn, folder / "full", options(folder, "full_space"))
-    chosen = options(folder, "incremental_space", incremental=folder / "full" / MANIFEST)
-    major = int((folder / "full" / "PG_VERSION").read_text())
-    if major < 17:
-        with pytest.raises(ServerConfigError, match="17"):
-            base_backup(filled.dsn, folder / "incremental", chosen)
-        return
-    filled.psql("INSERT INTO backed SELECT g FROM generate_series(1, 10) g; CHECKPOINT")
-    backup = base_backup(filled.dsn, folder / "incremental", chosen)
-    assert backup.received < sum(path.stat().st_size for path in (folder / "full").rglob("*") if path.is_file())
-    if major != 18:  # pg_combinebackup of another version refuses pg_control
-        return
+@pytest.mark.parametrize("versioned", [13, 14, 15, 16], indirect=True)
+def test_incremental_is_refused_before_17(versioned: EmbeddedPostgres, folder: Path) -> None:
+    (folder / MANIFEST).touch()
+    with pytest.raises(ServerConfigError, match="17"):
+        base_backup(versioned.dsn, folder / "incremental", options(folder, "unused", incremental=folder / MANIFEST))
+
+
+@pytest.mark.parametrize("versioned", [17, 18], indirect=True)
+def test_an_incremental_chain_is_combined(filled: EmbeddedPostgres, folder: Path, clients: Clients) -> None:
+    chain = [folder / name for name in ("full", "first", "second")]
+    full = base_backup(filled.dsn, chain[0], options(folder, "full_space"))
+    for before, backup in pairwise(chain):
+        for table in ("backed", "backed_away"):
+            filled.psql(f"INSERT INTO {table} SELECT g FROM generate_series(1, 10) g")
+        chosen = options(folder, f"{backup.name}_space", incremental=before / MANIFEST)
+        assert base_backup(filled.dsn, backup, chosen).received < 0.6 * full.received  # most of it is a WAL segment
     root = folder / "combined"
     root.mkdir()
-    mapping = f"{folder / 'incremental_space'}={folder / 'combined_space'}"
-    command = [program("pg_combinebackup"), str(folder / "full"), str(folder / "incremental")]
-    subprocess.run([*command, "-o", str(root / "data"), "-T", mapping], check=True, capture_output=True)
+    mapping = f"{folder / 'second_space'}={folder / 'combined_space'}"
+    major = int((chain[0] / "PG_VERSION").read_text())
+    run(clients.require(major) / "pg_combinebackup", *chain, "-o", root / "data", "-T", mapping)
+    for backup in (*chain, root / "data"):
+        clients.verify(backup)
     give_to_server(folder / "combined_space")
-    assert rows(filled, root) == "1010|1000"
+    assert rows(filled, root) == "1020|1020"
 
 
-def test_a_difference_from_the_manifest_is_found(filled: EmbeddedPostgres, folder: Path) -> None:
-    base_backup(filled.dsn, folder / "full", options(folder, "moved"))
-    manifest = (folder / "full" / MANIFEST).read_bytes()
+def test_a_difference_from_the_manifest_is_found(versioned: EmbeddedPostgres, folder: Path) -> None:
+    base_backup(versioned.dsn, folder / "tar", options(folder, "unused", format="tar", wal=False))
+    manifest = (folder / "tar" / MANIFEST).read_bytes()
     listed = read_manifest(manifest)
     came = ReceivedFiles({path: (told.size, told.checksum or "") for path, told in listed.items()})
     assert came.check(manifest) == len(listed)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.conftest import give_to_server, program
+from tests.servers.clients import program
+from tests.servers.conftest import give_to_server
 from wal2lake.errors import LogMismatchError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.basebackup import BackupOptions, base_backup
@@ -37,7 +38,7 @@ class SideBySide:
                 create_physical_slot(pgconn, f"wal_{path.name}", reserve_wal=True)
 
     def __enter__(self) -> SideBySide:
-        command = [program("pg_receivewal"), "-d", self._dsn, "-D", str(self.theirs), "-S", "wal_theirs", "-n"]
+        command = [program("pg_receivewal"), "-d", self._dsn, "-D", str(self.theirs), "-S", "wal_theirs", "-n", "-s1"]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -72,7 +73,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def complete(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".partial"}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix not in {".partial", ".tmp"}}
 
 
 def write_segments(server: EmbeddedPostgres, count: int) -> None:
@@ -88,16 +89,12 @@ def write_a_little(server: EmbeddedPostgres) -> None:
 def test_segments_are_pg_receivewals(versioned: EmbeddedPostgres, folder: Path) -> None:
     with SideBySide(versioned, folder) as both:
         write_segments(versioned, 3)
-        both.await_(lambda: min(len(complete(both.ours)), len(complete(both.theirs))) >= 3)
+        end = LSN.parse(versioned.psql("SELECT pg_current_wal_lsn()")) & -(16 << 20)
         with connect(versioned.dsn) as connection:
-            both.await_(lambda: restart_segment(connection, "wal_ours") == restart_segment(connection, "wal_theirs"))
+            both.await_(lambda: {require_slot_lsn(connection, f"wal_{whose}") for whose in ("ours", "theirs")} == {end})
     ours, theirs = complete(both.ours), complete(both.theirs)
-    assert ours == theirs
+    assert ours == theirs and len(ours) >= 3
     assert all((versioned.data_dir / "pg_wal" / name).read_bytes() == content for name, content in ours.items())
-
-
-def restart_segment(connection: Connection, slot: str) -> int:
-    return require_slot_lsn(connection, slot) // (16 << 20)
 
 
 def require_slot_lsn(connection: Connection, slot: str) -> LSN:

