@@ -178,6 +178,6 @@ class LockedError(Wal2LakeError):
 
 
 class InterruptedByUser(Wal2LakeError):
-    """Ctrl-C or SIGTERM during work that keeps its progress."""
+    """Ctrl-C or SIGTERM ended the command before its work was done."""
 
     exit_code = 130

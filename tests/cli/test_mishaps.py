@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,9 +28,11 @@ def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.Comp
     [
         (("init", "no/such/folder/w.toml"), "no/such/folder/w.toml cannot be used: No such file or directory."),
         (("check", "--config", "."), ". cannot be used: Is a directory."),
+        (("basebackup", "b", "-T", "/old"), "-T /old names no new folder. Write OLDDIR=NEWDIR."),
+        (("recv", "s", "--create-slot"), "pgoutput needs at least one publication. Name it with --publication."),
     ],
 )
-def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+def test_an_argument_that_cannot_be_is_named(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     done = _wal2lake(*arguments, folder=tmp_path)
     assert (done.returncode, done.stderr.startswith(f"wal2lake: {sentence}")) == (2, True), done.stderr
 
@@ -67,6 +71,28 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
     assert (code, "is active for PID" in said) == (10, True), said
     assert drop(typed="y\n")[0] == 0
     assert "There is no slot wal2lake." in drop("--yes")[1]
+
+
+@pytest.mark.server
+def test_status_says_what_is_there_beside_what_is_missing(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    server.psql("CREATE TABLE odd (id int PRIMARY KEY); CREATE PUBLICATION there FOR TABLE odd")
+    done = _wal2lake("status", "--json", "--dsn", server.dsn, "--publication", "absent", folder=tmp_path)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["ok"]) == (1, False)
+    assert "/" in found["server_wal_lsn"]
+    assert [problem.split(" ")[3] for problem in found["problems"]] == ["replication", "publication", "change"]
+
+
+@pytest.mark.server
+def test_an_interrupted_backup_is_called_what_it_is(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    arguments = ["basebackup", "copy", "--dsn", server.dsn, "--checkpoint", "fast", "--max-rate", "32", "--progress"]
+    command = [sys.executable, "-m", "wal2lake", *arguments]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as backup:
+        assert backup.stderr is not None
+        assert backup.stderr.readline().endswith("%)\n")
+        backup.send_signal(signal.SIGINT)
+        said = backup.stderr.read()
+    assert (backup.returncode, "copy holds no whole backup. Delete it." in said) == (130, True), said
 
 
 def _await_active(server: EmbeddedPostgres) -> None:

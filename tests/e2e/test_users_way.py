@@ -125,6 +125,7 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         _await_rows(tmp_path, "public/t", 140)
         status = json.loads(_wal2lake("status", "--json", folder=tmp_path).stdout)
         assert status["ok"] and status["slot"]["active"]
+        assert re.fullmatch(r"[0-9A-F]+/[0-9A-F]+", status["log"]["durable_lsn"])
         assert json.loads(_wal2lake("verify", "--json", folder=tmp_path).stdout)["ok"]
         _sabotage(tmp_path / "wal2lake" / "lake" / "public" / "t")
         report = json.loads(_wal2lake("verify", "--json", folder=tmp_path, code=18).stdout)
@@ -138,6 +139,7 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         assert sum(json.loads(segment)["commits"] for segment in segments) >= 2
         assert "Insert" in _wal2lake("log", "dump", folder=tmp_path).stdout
         assert "0 faults" in _wal2lake("log", "verify", folder=tmp_path).stderr
+        assert json.loads(_wal2lake("log", "verify", "--json", folder=tmp_path).stdout)["faults"] == []
         _wal2lake("drop", "--with-publication", "--yes", folder=tmp_path)
         assert server.psql("SELECT count(*) FROM pg_replication_slots") == "0"
         assert server.psql("SELECT count(*) FROM pg_publication") == "0"

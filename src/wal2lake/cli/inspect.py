@@ -22,7 +22,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")
 
 @with_config
 def status(config: Config, as_json: _Json = False) -> None:
-    """Where slot, change log and tables stand; exit code 1 when something is missing."""
+    """Where slot, change log and tables stand; exit code 1 when something is missing or stands still."""
     from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
 
     found = read_status(config)

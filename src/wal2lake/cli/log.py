@@ -56,15 +56,20 @@ def dump(
 
 @app.command()
 @with_config
-def verify(config: Config) -> None:
+def verify(
+    config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+) -> None:
     """Build every segment's index and metadata anew from its raw messages, and compare."""
     from wal2lake.changelog.dump import verify_log  # noqa: PLC0415
 
     log = _open(config)
     faults = list(verify_log(log))
-    for fault in faults:
-        console.out(fault, highlight=False)
-    say(f"{len(log.segments)} segments, {len(faults)} faults.")
+    if as_json:
+        print_json({"ok": not faults, "segments": len(log.segments), "faults": faults})
+    else:
+        for fault in faults:
+            console.out(fault, highlight=False)
+        say(f"{len(log.segments)} segments, {len(faults)} faults.")
     if faults:
         raise typer.Exit(LogCorruptError.exit_code)
 

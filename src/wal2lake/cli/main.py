@@ -91,4 +91,4 @@ def _explained(error: Exception) -> Wal2LakeError | None:
 
 
 def _interrupted(_number: int, _frame: object) -> None:
-    raise InterruptedByUser("Interrupted; nothing is lost, the next start goes on from here.")
+    raise InterruptedByUser("Interrupted.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from wal2lake.cli.options import resolve
-from wal2lake.errors import ConfigError
+from wal2lake.errors import ConfigError, InterruptedByUser
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions, Streaming
 from wal2lake.postgres import slots as slot_api
@@ -49,8 +50,11 @@ Dsn = Annotated[
 ]
 Slot = Annotated[str, typer.Argument(help="The slot's name.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Lsn = Annotated[LSN | None, typer.Option(parser=LSN.parse, metavar="LSN")]
-StatusInterval = Annotated[float, typer.Option(help="Seconds between status messages; 0: only when asked.")]
+StartLsn = Annotated[
+    LSN | None, typer.Option(parser=LSN.parse, metavar="LSN", help="Begin here; without it where the slot stands.")
+]
+UntilLsn = Annotated[LSN | None, typer.Option(parser=LSN.parse, metavar="LSN", help="End here; without it at Ctrl-C.")]
+StatusInterval = Annotated[float, typer.Option(min=0, help="Seconds between status messages; 0: only when asked.")]
 NoLoop = Annotated[bool, typer.Option("--no-loop", help="Do not connect again when the connection is lost.")]
 
 
@@ -84,7 +88,7 @@ def recv(
     start: Annotated[bool, typer.Option("--start/--no-start", help="Stream.")] = True,
     plugin: Annotated[str, typer.Option(help="The output plugin, for --create-slot and for the format.")] = "pgoutput",
     publication: Annotated[list[str] | None, typer.Option(help="pgoutput: a publication; may be repeated.")] = None,
-    proto_version: Annotated[int, typer.Option(help="pgoutput: 1 to 4.")] = 1,
+    proto_version: Annotated[int, typer.Option(min=1, max=4, help="pgoutput's protocol version.")] = 1,
     binary: Annotated[bool, typer.Option("--binary", help="pgoutput: values in binary format.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="pgoutput: logical decoding messages too.")] = False,
     streaming: Annotated[StreamingMode, typer.Option(help="pgoutput: transactions in progress.")] = StreamingMode.OFF,
@@ -92,17 +96,21 @@ def recv(
         bool, typer.Option("--two-phase", help="Prepared transactions when they are prepared.")
     ] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help="NAME[=VALUE] for another plugin.")] = None,
-    message_format: Annotated[MessageFormat, typer.Option("--format", help="raw: as it comes.")] = MessageFormat.RAW,
+    message_format: Annotated[
+        MessageFormat, typer.Option("--format", help="raw: as it comes; json: an object a message.")
+    ] = MessageFormat.RAW,
     file: Annotated[str, typer.Option("--file", "-f", help="Appended to; - is standard output.")] = "-",
-    start_lsn: Lsn = None,
-    until_lsn: Lsn = None,
+    start_lsn: StartLsn = None,
+    until_lsn: UntilLsn = None,
     status_interval: StatusInterval = 10,
     fsync_interval: Annotated[
-        float, typer.Option(help="Seconds between syncs of the output; 0: only at the end.")
+        float, typer.Option(min=0, help="Seconds between syncs of the output; 0: only at the end.")
     ] = 10,
     no_loop: NoLoop = False,
 ) -> None:
     """Stream a logical slot into a file: pg_recvlogical's job."""
+    if plugin == "pgoutput" and start and not (publication or drop):
+        raise ConfigError("pgoutput needs at least one publication.", hint="Name it with --publication.")
     with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
         if drop:
             slot_api.drop_slot(pgconn, slot)
@@ -151,10 +159,14 @@ def basebackup(
         max_rate,
         manifest_checksums,
         incremental,
-        {old: new or old for old, new in _pairs(tablespace_mapping)},
+        _mapping(tablespace_mapping),
         not no_sync,
     )
-    backup = base_backup(dsn, target, options, on_progress=_Percent() if progress else None)
+    try:
+        with contextlib.closing(_Percent()) as percent:
+            backup = base_backup(dsn, target, options, on_progress=percent if progress else None)
+    except InterruptedByUser:
+        raise InterruptedByUser(f"Interrupted; {target} holds no whole backup.", hint="Delete it.") from None
     _print({**asdict(backup), "start_lsn": str(backup.start_lsn), "end_lsn": str(backup.end_lsn)}, as_json)
 
 
@@ -163,7 +175,7 @@ def receivewal(
     folder: Annotated[Path, typer.Argument(help="Where the segments go; goes on after those that are there.")],
     dsn: Dsn = "",
     slot: Annotated[str | None, typer.Option(help="A physical slot that keeps the WAL we need.")] = None,
-    until_lsn: Lsn = None,
+    until_lsn: UntilLsn = None,
     synchronous: Annotated[bool, typer.Option("--synchronous", help="Sync and acknowledge at once.")] = False,
     status_interval: StatusInterval = 10,
     no_loop: NoLoop = False,
@@ -212,7 +224,7 @@ def slots_create(
     plugin: Annotated[str, typer.Option(help="The output plugin of a logical slot.")] = "pgoutput",
     physical: Annotated[bool, typer.Option("--physical", help="A physical slot.")] = False,
     reserve_wal: Annotated[bool, typer.Option("--reserve-wal", help="Physical: keep WAL from now on.")] = False,
-    two_phase: Annotated[bool, typer.Option("--two-phase", help="Decode prepared transactions (14+).")] = False,
+    two_phase: Annotated[bool, typer.Option("--two-phase", help="Decode prepared transactions (15+).")] = False,
     failover: Annotated[bool, typer.Option("--failover", help="Synchronise to standbys (17+).")] = False,
     as_json: Json = False,
 ) -> None:
@@ -260,7 +272,9 @@ def slots_drop(
 
 @slots_app.command("advance")
 def slots_advance(
-    slot: Slot, upto_lsn: Annotated[LSN, typer.Argument(parser=LSN.parse, metavar="LSN")], dsn: Dsn = ""
+    slot: Slot,
+    upto_lsn: Annotated[LSN, typer.Argument(parser=LSN.parse, metavar="LSN", help="Where to.")],
+    dsn: Dsn = "",
 ) -> None:
     """Move a slot forward without reading: what lies before is lost to it."""
     with closing(connect(dsn, application_name="wal2lake slots")) as connection:
@@ -292,18 +306,23 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 
 class _Percent:
-    """A line on standard error that says how far a backup is, whenever the percentage changes."""
+    """Says on standard error how far a backup is, whenever the percentage changes; a terminal sees one line."""
 
     def __init__(self) -> None:
         self._shown = -1
+        self._terminal = sys.stderr.isatty()
 
     def __call__(self, progress: Progress) -> None:
         percent = min(100, 100 * progress.received // max(1, progress.total))
         if percent != self._shown:
             self._shown = percent
-            typer.echo(
-                f"\r{progress.received >> 10} of about {progress.total >> 10} kB ({percent} %)", nl=False, err=True
-            )
+            text = f"{progress.received >> 10} of about {progress.total >> 10} kB ({percent} %)"
+            typer.echo(f"\r{text}" if self._terminal else text, nl=not self._terminal, err=True)
+
+    def close(self) -> None:
+        """End the line."""
+        if self._terminal and self._shown >= 0:
+            typer.echo(err=True)
 
 
 class _Waiting:
@@ -324,6 +343,15 @@ def _pairs(options: Sequence[str] | None) -> PluginOptions:
     if any(not name for name, _, _ in pairs):
         raise ConfigError("An option is NAME=VALUE or NAME.")
     return tuple((name, value if equals else None) for name, equals, value in pairs)
+
+
+def _mapping(folders: Sequence[str] | None) -> dict[str, str]:
+    mapping = {}
+    for old, new in _pairs(folders):
+        if not new:
+            raise ConfigError(f"-T {old} names no new folder.", hint="Write OLDDIR=NEWDIR.")
+        mapping[old] = new
+    return mapping
 
 
 def _shown(values: dict[str, Any]) -> dict[str, Any]:

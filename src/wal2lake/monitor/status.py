@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
-from wal2lake.errors import Wal2LakeError
+from wal2lake.errors import PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.postgres.catalog import identify, published_tables
-from wal2lake.postgres.connection import connect
+from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.sinks.delta import DeltaSink, table_uri
 
@@ -42,11 +42,13 @@ def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
     server_lsn, slot, names = _server(config, problems)
+    progress = read_progress(config.log.path)
+    problems += [f"{table.name} is quarantined." for table in progress.tables if table.state == "quarantined"]
     return Status(
         server_wal_lsn=server_lsn,
         slot=slot,
         log=_log(config, problems),
-        progress=read_progress(config.log.path),
+        progress=progress,
         applied=_applied(config, names, problems),
         problems=problems,
     )
@@ -54,15 +56,24 @@ def read_status(config: Config) -> Status:
 
 def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
     try:
-        with connect(config.source.dsn, application_name="wal2lake status") as connection:
+        with connect(config.source.dsn, application_name="wal2lake status") as connection, mapped_errors():
             slot = slot_state(connection, config.source.slot)
             if slot is None:
                 problems.append(f"There is no replication slot {config.source.slot} on the server.")
-            tables = published_tables(connection, config.source.publication)
-            return identify(connection).wal_lsn, slot, [(table.namespace, table.name) for table in tables]
+            elif slot.lost:
+                problems.append(f"The replication slot {slot.slot_name} is lost: `wal2lake check` says why.")
+            return identify(connection).wal_lsn, slot, _published(connection, config, problems)
     except Wal2LakeError as error:
         problems.append(str(error))
         return None, None, []
+
+
+def _published(connection: Connection, config: Config, problems: list[str]) -> list[tuple[str, str]]:
+    try:
+        return [(table.namespace, table.name) for table in published_tables(connection, config.source.publication)]
+    except PublicationError as error:
+        problems.append(str(error))
+        return []
 
 
 def _log(config: Config, problems: list[str]) -> LogStatus | None:
