@@ -49,6 +49,8 @@ class LogConfig:
     compression: Literal["lz4", "zstd", "none"] = "lz4"
 
     def __post_init__(self) -> None:
+        if "://" in self.path:
+            raise ConfigError(f"log.path is {self.path}.", hint="The change log needs a folder of a file system.")
         _positive(self, "segment_bytes", "segment_seconds")
         _one_of(self, "compression", "lz4", "zstd", "none")
         if not self.retention_seconds >= 0:
