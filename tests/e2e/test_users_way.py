@@ -1,7 +1,8 @@
-"""The five lines of the README against a real server: init, publication, check, run, drop; and Ctrl-C between."""
+"""The README's lines, word for word, against a real server: init, publication, check, run, drop; Ctrl-C between."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -63,7 +64,7 @@ def _rows(folder: Path, table: str) -> list[dict[str, object]]:
 
 
 def _await_rows(folder: Path, table: str, count: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while True:
         if (Path(folder) / "wal2lake" / "lake" / table / "_delta_log").exists() and len(_rows(folder, table)) == count:
             return
@@ -95,32 +96,46 @@ def _found(table: dict[str, Any]) -> dict[int, list[str]]:
     }
 
 
-def test_the_readmes_lines_are_the_ones_tested_here() -> None:
+def _readme_lines() -> list[str]:
     block = re.search(r"```sh\n(wal2lake init.*?)```", README, re.S)
     assert block is not None
-    commands = [line.split("#")[0].split()[:2] for line in block[1].strip().splitlines()]
-    names = [" ".join(words) if words[0] == "wal2lake" else words[0] for words in commands]
-    assert names == ["wal2lake init", "psql", "wal2lake check", "wal2lake run", "wal2lake drop"]
+    return [line.split("  #")[0].strip() for line in block[1].strip().splitlines()]
+
+
+def _word_for_word(line: str, server: EmbeddedPostgres, folder: Path, answer: str = "") -> None:
+    """Run a line of the README in a shell; only its server is ours."""
+    ours = line.replace("host=db.example.com dbname=shop user=wal2lake", f"{server.dsn} dbname=shop")
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(server.client_dir), os.environ["PATH"]])
+    known = {"PATH": path, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
+    done = subprocess.run(
+        ours, shell=True, cwd=folder, env=os.environ | known, input=answer, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
 
 
 def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    init, publish, check, run, drop = _readme_lines()
+    assert run == "wal2lake run"
     with EmbeddedPostgres() as server:
-        server.psql(
+        server.psql("CREATE DATABASE shop")
+        psql = functools.partial(server.psql, database="shop")
+        psql(
             "CREATE TABLE t (id int PRIMARY KEY, v text, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
             "INSERT INTO t SELECT i, nullif('v' || i, 'v77'), repeat(md5(i::text), 100) FROM generate_series(1, 100) i"
         )
-        _wal2lake("init", "--dsn", server.dsn, folder=tmp_path)
+        _word_for_word(init, server, tmp_path)
         assert "CREATE PUBLICATION" in _wal2lake("check", folder=tmp_path, code=1).stdout
-        server.psql("CREATE PUBLICATION wal2lake FOR ALL TABLES")
-        _wal2lake("check", folder=tmp_path)
+        _word_for_word(publish, server, tmp_path)
+        _word_for_word(check, server, tmp_path)
 
         process = _start_run(tmp_path, started)
         _await_rows(tmp_path, "public/t", 100)
-        server.psql("INSERT INTO t SELECT i, '', 'small' FROM generate_series(101, 150) i")
+        psql("INSERT INTO t SELECT i, '', 'small' FROM generate_series(101, 150) i")
         _await_rows(tmp_path, "public/t", 150)
         assert "nothing is lost" in _interrupt(process)
 
-        server.psql("DELETE FROM t WHERE id <= 10")
+        psql("DELETE FROM t WHERE id <= 10")
         process = _start_run(tmp_path, started)
         _await_rows(tmp_path, "public/t", 140)
         status = json.loads(_wal2lake("status", "--json", folder=tmp_path).stdout)
@@ -140,9 +155,9 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         assert "Insert" in _wal2lake("log", "dump", folder=tmp_path).stdout
         assert "0 faults" in _wal2lake("log", "verify", folder=tmp_path).stderr
         assert json.loads(_wal2lake("log", "verify", "--json", folder=tmp_path).stdout)["faults"] == []
-        _wal2lake("drop", "--with-publication", "--yes", folder=tmp_path)
+        _word_for_word(drop, server, tmp_path, answer="y\n")
         assert server.psql("SELECT count(*) FROM pg_replication_slots") == "0"
-        assert server.psql("SELECT count(*) FROM pg_publication") == "0"
+        assert psql("SELECT count(*) FROM pg_publication") == "0"
 
 
 @pytest.mark.parametrize(

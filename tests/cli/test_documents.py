@@ -1,0 +1,55 @@
+"""What the documents show is true: their commands parse, and the Python of docs/live.md runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from wal2lake.cli.main import app
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _blocks(page: Path, *languages: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M)
+    return [text for language, text in fenced if language in languages]
+
+
+def _commands() -> list[str]:
+    lines = [line for page in PAGES for block in _blocks(page, "sh", "") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("wal2lake ")]
+
+
+@pytest.mark.parametrize("line", _commands())
+def test_a_command_that_is_shown_parses(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, words = get_command(app), shlex.split(line, comments=True)[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context(line, words)
+
+
+def test_commands_were_found() -> None:
+    assert len(_commands()) >= 8
+
+
+@pytest.mark.server
+def test_the_python_of_the_live_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that streams for ever is cut down to its imports and what it sets."""
+    monkeypatch.chdir(tmp_path)
+    with EmbeddedPostgres() as server:
+        server.psql("CREATE PUBLICATION shop FOR ALL TABLES")
+        names: dict[str, object] = {"dsn": server.dsn}
+        for block in _blocks(ROOT / "docs" / "live.md", "python"):
+            tree = ast.parse(block)
+            if "LogicalStream(" in block:
+                tree.body = [node for node in tree.body if not isinstance(node, ast.With)]
+            exec(compile(tree, "docs/live.md", "exec"), names)
+    assert (tmp_path / "copy" / "PG_VERSION").exists()
