@@ -105,7 +105,7 @@ class SlotMissingError(Wal2LakeError):
 
 
 class SlotInUseError(Wal2LakeError):
-    """Another process streams from the slot."""
+    """Another process streams from the slot, or works on its change log."""
 
     exit_code = 10
 

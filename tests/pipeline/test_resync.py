@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import ConfigError, SchemaChangeError
+from wal2lake.errors import ConfigError, SchemaChangeError, SlotInUseError
 from wal2lake.spark.resync import resync
 from wal2lake.spark.tables import exclusive
 
@@ -64,6 +64,6 @@ def test_nothing_moves_when_a_name_is_unknown_or_the_pipeline_runs(renamed: Site
     site = renamed
     with pytest.raises(ConfigError, match=r"knows no table public\.x.*public\.other, public\.t"):
         resync(site.config, ["public.t", "public.x"])
-    with exclusive(site.config), pytest.raises(ConfigError, match="Another process"):
+    with exclusive(site.config), pytest.raises(SlotInUseError, match="Another process"):
         resync(site.config, ["public.t"])
     assert site.lake_table("public.t").column_names == ["id", "v"]

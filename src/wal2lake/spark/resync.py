@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
     """Have the tables ``names`` (schema.name) read anew by the next run; return where their old tables are now.
 
-    None: the lake had no such table. Raises ConfigError when the pipeline runs or does not know a table; then nothing
-    has moved.
+    None: the lake had no such table. Raises SlotInUseError when the pipeline runs, ConfigError for an
+    unknown table; then nothing has moved.
     """
     if "://" in config.lake.path:
         raise ConfigError(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wal2lake.errors import RESYNC, ConfigError, SchemaChangeError, Wal2LakeError
+from wal2lake.errors import RESYNC, SchemaChangeError, SlotInUseError, Wal2LakeError
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.spark.table_folder import Quarantine, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
@@ -96,14 +96,14 @@ class Table:
 
 @contextmanager
 def exclusive(config: Config) -> Iterator[None]:
-    """Be the only process that runs this pipeline; the lock ends with the process. Raises ConfigError."""
+    """Be the only process that runs this pipeline; the lock ends with the process. Raises SlotInUseError."""
     root = snapshots_root(config)
     root.mkdir(parents=True, exist_ok=True)
     with open(root / ".lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(
+            raise SlotInUseError(
                 f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
                 hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",
             ) from None
