@@ -128,7 +128,10 @@ def test_wrong_password_and_no_replication_right(server: EmbeddedPostgres) -> No
         pass
     findings = {f.name: f for f in preflight(f"{dsn} password=right", "absent", "absent")}
     assert findings["replication"].sql == 'ALTER ROLE "scram" REPLICATION;'
-    connect(f"{dsn} password=right").close()
+    server.psql("CREATE TABLE IF NOT EXISTS private_table (id int)")
+    refused_read = pytest.raises(errors.RightsError, match=r"table private_table.*SELECT on tables")
+    with refused_read, connect(f"{dsn} password=right") as connection, mapped_errors():
+        connection.execute("SELECT FROM private_table")
 
 
 @pytest.mark.server

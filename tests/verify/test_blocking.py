@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import VerifyError
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.verify import VerifyReport, verify
+from wal2lake.verify.comparison import Comparison
+from wal2lake.verify.lake import LakeTable
 from wal2lake.verify.table import SourceDigest, digest_source
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
@@ -114,6 +117,27 @@ def test_a_lake_that_gets_a_column_on_its_way_is_compared_with_it(shop: Stalled,
     lsn = shop.lsn()
     (bad,) = shop.verify(spark, evolve).tables[0].bad_ranges
     assert bad.columns == ("colour",)
+
+
+def test_what_ends_verify_ends_the_comparisons_under_way(
+    shop: Stalled, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C and errors alike: nobody waits for a table that is still being digested."""
+    jobs = spark.sparkContext.statusTracker()
+
+    def digests(_: LakeTable, comparison: Comparison, *__: Any) -> None:
+        if comparison.table.name == "t":
+            spark.range(10**15).selectExpr("max(xxhash64(id))").collect()
+        while not jobs.getActiveJobsIds():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    shop.sql("CREATE TABLE u (id int PRIMARY KEY, name text)")
+    shop.land("u", _SCHEMA)
+    monkeypatch.setattr(LakeTable, "digests", digests)
+    with pytest.raises(KeyboardInterrupt):
+        verify(shop.config, spark)
+    assert not jobs.getActiveJobsIds()
 
 
 def test_a_lock_in_the_way_makes_it_try_again(

@@ -71,6 +71,10 @@ _WAL_LEVEL: _Rule = (
     ServerConfigError,
     "Run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL (on a standby: the primary too).",
 )
+_NO_GRANT: _Rule = (
+    RightsError,
+    "GRANT it to the role (SELECT on tables, USAGE on schemas); `wal2lake check` lists all.",
+)
 _PUBLICATION: _Rule = (PublicationError, "Make it with CREATE PUBLICATION … FOR TABLE … before the slot.")
 
 # (SQLSTATE, a pattern of the reporting function's name), in PostgreSQL 13 to 18.
@@ -85,6 +89,7 @@ _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
         _LOST,
     ),
     ("55000", re.compile(""), _NOT_READY),
+    ("42501", re.compile(r"aclcheck_error"), _NO_GRANT),
     ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
 )

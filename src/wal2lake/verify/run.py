@@ -123,7 +123,7 @@ class _Job:
                 fits, note = await_tables(self.log, self._placed(tables), snapshot.lsn, self.timeout_s, self.say)
             if not (fits or last):
                 return None
-            with ThreadPoolExecutor(_WORKERS) as pool:
+            with self._workers(snapshot) as pool:
                 compared = list(pool.map(lambda table: self._compare(snapshot, table, digests.get(str(table))), tables))
         report = VerifyReport(snapshot.lsn, [result for result, _ in compared])
         notes = [note if fits else _UNFIT, *(coarse for _, coarse in compared)]
@@ -152,6 +152,19 @@ class _Job:
             if position is None or position.version < 0:
                 return None
             return digest_source(snapshot, self._comparison(table, placed.at(position)), self.range_rows)
+
+    @contextmanager
+    def _workers(self, snapshot: SourceSnapshot) -> Iterator[ThreadPoolExecutor]:
+        """Threads that compare. Whatever ends the block early, Ctrl-C too, ends what they have begun on either side."""
+        context, tag = self.session.sparkContext, f"wal2lake-verify-{snapshot.lsn:x}"
+        with ThreadPoolExecutor(_WORKERS, initializer=context.addJobTag, initargs=(tag,)) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                context.cancelJobsWithTag(tag)
+                snapshot.cancel()
+                raise
 
     def _waiting_for_slot(self) -> None:
         self.say("Waiting for running transactions to end, as a snapshot must.")
