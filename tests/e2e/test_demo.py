@@ -25,7 +25,7 @@ def test_the_demonstration_ends_verified(tmp_path: Path) -> None:
         "--folder",
         str(tmp_path / "demo"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["verified"] is True

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from wal2lake.testing.embedded import EmbeddedPostgres
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 def _mount(path: Path, *options: str) -> bool:
@@ -62,7 +62,7 @@ class Shop:
 
 
 def _assert_says_full(run: subprocess.Popen[str]) -> None:
-    _, said = run.communicate(timeout=180)
+    _, said = run.communicate(timeout=600)
     assert run.returncode == 13, said
     (sentence,) = (line for line in said.splitlines() if line.startswith("wal2lake: "))
     assert "No space left on device. Make room there and start again" in sentence
@@ -86,5 +86,5 @@ def test_a_full_disk_under_run(small_disk: Path, tmp_path: Path) -> None:
             shop.await_lake(run)
         finally:
             run.terminate()
-            run.communicate(timeout=120)
+            run.communicate(timeout=600)
         assert run.returncode == 0

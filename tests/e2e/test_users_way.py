@@ -27,7 +27,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 def _wal2lake(*arguments: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "wal2lake", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == code, done.stderr + done.stdout
     return done
@@ -109,7 +109,7 @@ def _word_for_word(line: str, server: EmbeddedPostgres, folder: Path, answer: st
     known = {"PATH": path, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
     done = subprocess.run(
         ours, shell=True, cwd=folder, env=os.environ | known, input=answer, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
 
