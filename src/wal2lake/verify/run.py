@@ -124,7 +124,10 @@ class _Job:
             if not (fits or last):
                 return None
             with self._workers(snapshot) as pool:
-                compared = list(pool.map(lambda table: self._compare(snapshot, table, digests.get(str(table))), tables))
+                comparing = [pool.submit(self._compare, snapshot, table, digests.get(str(table))) for table in tables]
+                for future in as_completed(comparing):
+                    future.result()
+        compared = [future.result() for future in comparing]
         report = VerifyReport(snapshot.lsn, [result for result, _ in compared])
         notes = [note if fits else _UNFIT, *(coarse for _, coarse in compared)]
         return report if report.ok else replace(report, note=" ".join(filter(None, notes)) or None)
