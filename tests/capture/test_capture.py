@@ -146,7 +146,7 @@ def test_the_idle_position_is_where_it_goes_on(world: World) -> None:
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[EmbeddedPostgres]:
     """One that may be stopped, crashed and set to be impatient."""
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "1s"}) as running:
+    with EmbeddedPostgres(settings={"wal_sender_timeout": "3s"}) as running:
         yield running
 
 
@@ -206,7 +206,7 @@ def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeyp
     append, new_session, sessions = LogWriter.append, LogWriter.new_session, list[LogWriter]()
 
     def slow(self: LogWriter, batch: list[bytes]) -> object:
-        time.sleep(2.5 if not self.log.segments else 0)
+        time.sleep(7.0 if not self.log.segments else 0)  # longer than wal_sender_timeout, twice
         self.log.refresh()
         return append(self, batch)
 

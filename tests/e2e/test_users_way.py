@@ -53,7 +53,7 @@ def _start_run(folder: Path, started: list[subprocess.Popen[str]]) -> subprocess
 def _interrupt(process: subprocess.Popen[str]) -> str:
     """Ctrl-C, and what `run` said; it must end by itself and cleanly."""
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 0, said
     return said
 
