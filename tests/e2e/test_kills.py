@@ -1,7 +1,7 @@
 """Whatever dies, and whenever, the tables end up equal to their source, and PostgreSQL is never told too much.
 
-Each round kills capture, the Spark driver and one of its Python workers with SIGKILL at random moments under load, and
-then verifies. The first kills fall into the snapshot.
+Each round kills capture and one of Spark's Python workers twice and the driver once, with SIGKILL, in any order and at
+random moments under load, and then verifies. The first kills fall into the snapshot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
-ROUNDS = 7
+ROUNDS = 4
+ROLES = ("capture", "capture", "worker", "worker", "driver")
 SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED", "1"))  # another seed, other moments
 TICK_S = 0.05
 
@@ -137,7 +138,7 @@ def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path, monkeypatch:
         run.watch.start()
         try:
             for _ in range(ROUNDS):
-                for role in run.random.sample(["capture", "driver", "worker"], 3):
+                for role in run.random.sample(ROLES, len(ROLES)):
                     run.ticks(run.random.uniform(0.2, 5.0))
                     run.kill(role)
                 run.verify()
@@ -146,7 +147,7 @@ def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path, monkeypatch:
         finally:
             run.supervisor.kill()
             run.watch.finish()
-    assert len(run.killed) == 3 * ROUNDS
+    assert len(run.killed) == len(ROLES) * ROUNDS >= 20
     assert run.watch.checks > 20
     assert not run.watch.violations
     assert ChangeLog.open(run.config.log.path).segments[0].seq > 0, "what is applied everywhere was never removed"
