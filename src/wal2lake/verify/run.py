@@ -14,10 +14,12 @@ difference is reported with what to do first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -37,6 +39,7 @@ from wal2lake.verify.report import TableResult, VerifyReport, uncompared
 from wal2lake.verify.snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
 from wal2lake.verify.table import RANGE_ROWS, SourceDigest, TableComparison, digest_source
 
+T = TypeVar("T")
 _ATTEMPTS = 5
 _WORKERS = 4
 _READERS = 2  # sessions that read the source at once
@@ -123,29 +126,42 @@ class _Job:
                 fits, note = await_tables(self.log, self._placed(tables), snapshot.lsn, self.timeout_s, self.say)
             if not (fits or last):
                 return None
-            with self._workers(snapshot) as pool:
-                comparing = [pool.submit(self._compare, snapshot, table, digests.get(str(table))) for table in tables]
-                for future in as_completed(comparing):
-                    future.result()
-        compared = [future.result() for future in comparing]
+            compare = partial(self._compare, snapshot, digests)
+            compared = self._for_each(tables, compare, _WORKERS, snapshot).values()
         report = VerifyReport(snapshot.lsn, [result for result, _ in compared])
         notes = [note if fits else _UNFIT, *(coarse for _, coarse in compared)]
         return report if report.ok else replace(report, note=" ".join(filter(None, notes)) or None)
 
     def _digest_source(self, snapshot: SourceSnapshot, tables: Sequence[PublishedTable]) -> dict[str, SourceDigest]:
-        """By name; tables that are not in the lake yet are left out. The first failure ends all reading."""
+        """By name; tables that are not in the lake yet are left out."""
         hasty = {name: place for place, name in enumerate(self.hasty)}
         ordered = sorted(tables, key=lambda table: hasty.get(str(table), len(hasty)))
-        with ThreadPoolExecutor(_READERS) as pool:
-            reading = {str(table): pool.submit(self._digest, snapshot, table) for table in ordered}
+        found = self._for_each(ordered, partial(self._digest, snapshot), _READERS, snapshot)
+        return {name: digest for name, digest in found.items() if digest is not None}
+
+    def _for_each(
+        self,
+        tables: Sequence[PublishedTable],
+        work: Callable[[PublishedTable], T],
+        threads: int,
+        snapshot: SourceSnapshot,
+    ) -> dict[str, T]:
+        """What ``work`` makes of each table, by name, begun in this order.
+
+        Whatever ends it early, the first failure or Ctrl-C, ends what has begun on either side.
+        """
+        context, tag = self.session.sparkContext, f"wal2lake-verify-{snapshot.lsn:x}"
+        with ThreadPoolExecutor(threads, initializer=context.addJobTag, initargs=(tag,)) as pool:
+            begun = {str(table): pool.submit(work, table) for table in tables}
             try:
-                for future in as_completed(reading.values()):
+                for future in as_completed(begun.values()):
                     future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                context.cancelJobsWithTag(tag)
                 snapshot.cancel()
                 raise
-        return {name: digest for name, future in reading.items() if (digest := future.result()) is not None}
+        return {name: future.result() for name, future in begun.items()}
 
     def _digest(self, snapshot: SourceSnapshot, table: PublishedTable) -> SourceDigest | None:
         """Compared with the columns that the lake has by now; if it gets others on its way, it is read again."""
@@ -155,19 +171,6 @@ class _Job:
             if position is None or position.version < 0:
                 return None
             return digest_source(snapshot, self._comparison(table, placed.at(position)), self.range_rows)
-
-    @contextmanager
-    def _workers(self, snapshot: SourceSnapshot) -> Iterator[ThreadPoolExecutor]:
-        """Threads that compare. Whatever ends the block early, Ctrl-C too, ends what they have begun on either side."""
-        context, tag = self.session.sparkContext, f"wal2lake-verify-{snapshot.lsn:x}"
-        with ThreadPoolExecutor(_WORKERS, initializer=context.addJobTag, initargs=(tag,)) as pool:
-            try:
-                yield pool
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                context.cancelJobsWithTag(tag)
-                snapshot.cancel()
-                raise
 
     def _waiting_for_slot(self) -> None:
         self.say("Waiting for running transactions to end, as a snapshot must.")
@@ -198,7 +201,7 @@ class _Job:
             self.log.remove_barrier(name)
 
     def _compare(
-        self, snapshot: SourceSnapshot, table: PublishedTable, digest: SourceDigest | None
+        self, snapshot: SourceSnapshot, digests: Mapping[str, SourceDigest], table: PublishedTable
     ) -> tuple[TableResult, str | None]:
         """The result, and a note when its ranges could not be narrowed. Raises TableMovedError."""
         placed = self._place(table)
@@ -209,6 +212,7 @@ class _Job:
                 return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}"), None
             delta = placed.at(position)
             comparison = self._comparison(table, delta)
+            digest = digests.get(str(table))
             if digest is None or digest.comparison != comparison:
                 digest = digest_source(snapshot, comparison, self.range_rows)
             both = TableComparison(snapshot, digest, LakeTable(self.session, delta))
