@@ -139,9 +139,9 @@ class DeltaSink:
             if added or want.types[: len(have)] != have.types:
                 self._rewrite_all(table, want, added)
             else:
-                loaded, fields = table.version(), [Field.from_arrow(field) for field in list(want)[len(have) :]]
-                table.alter.add_columns(fields, commit_properties=self._properties(None))
-                self._sync(loaded)
+                fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
+                with self._durably(table):
+                    table.alter.add_columns(fields, commit_properties=self._properties(None))
 
     def maintain(self, retention_hours: int = 3, orphan_hours: int = 168) -> None:
         """Join small files when there are many; delete what no version younger than ``retention_hours`` names.
@@ -161,9 +161,8 @@ class DeltaSink:
             for hours, full in ((retention_hours, False), (orphan_hours, True)):
                 vacuum = partial(table.vacuum, hours, enforce_retention_duration=False, full=full)
                 if vacuum(dry_run=True):  # an empty one would commit twice for nothing
-                    loaded = table.version()
-                    vacuum(dry_run=False, commit_properties=self._properties(None))
-                    self._sync(loaded)
+                    with self._durably(table):
+                        vacuum(dry_run=False, commit_properties=self._properties(None))
 
     def _open(self) -> DeltaTable | None:
         try:
@@ -233,36 +232,36 @@ class DeltaSink:
         self, table: DeltaTable, actions: Sequence[FileAction], removed: Sequence[str], lsn: int | None
     ) -> None:
         """Swap files in one commit; ``lsn`` None: the same rows in other files."""
-        loaded, files = table.version(), _files(table)
+        files = _files(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
-        table.create_write_transaction(
-            [
-                *(_add(action, changed) for action in actions),
-                *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
-            ],
-            mode="append",
-            schema=table.schema(),
-            commit_properties=self._properties(lsn),
-        )
-        self._sync(loaded)
+        with self._durably(table):
+            table.create_write_transaction(
+                [
+                    *(_add(action, changed) for action in actions),
+                    *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
+                ],
+                mode="append",
+                schema=table.schema(),
+                commit_properties=self._properties(lsn),
+            )
 
     def _replace(self, table: DeltaTable, actions: Sequence[FileAction], schema: pa.Schema, lsn: int | None) -> None:
         """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
-        loaded, features = table.version(), table.protocol().writer_features or ()
-        if pa.timestamp("us") in schema.types and "timestampNtz" not in features:
-            table.alter.add_feature(
-                TableFeatures.TimestampWithoutTimezone,
-                allow_protocol_versions_increase=True,
-                commit_properties=self._properties(None),
+        features = table.protocol().writer_features or ()
+        with self._durably(table):
+            if pa.timestamp("us") in schema.types and "timestampNtz" not in features:
+                table.alter.add_feature(
+                    TableFeatures.TimestampWithoutTimezone,
+                    allow_protocol_versions_increase=True,
+                    commit_properties=self._properties(None),
+                )
+            table.create_write_transaction(
+                [_add(action) for action in actions],
+                mode="overwrite",
+                schema=Schema.from_arrow(schema),
+                commit_properties=self._properties(lsn),
             )
-        table.create_write_transaction(
-            [_add(action) for action in actions],
-            mode="overwrite",
-            schema=Schema.from_arrow(schema),
-            commit_properties=self._properties(lsn),
-        )
-        self._sync(loaded)
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
         filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
@@ -292,6 +291,13 @@ class DeltaSink:
             max_commit_retries=0,
             app_transactions=[Transaction(self._app_id, int(lsn))],
         )
+
+    @contextmanager
+    def _durably(self, table: DeltaTable) -> Iterator[None]:
+        """What the block commits to ``table`` is on stable storage when it ends."""
+        loaded = table.version()
+        yield
+        self._sync(loaded)
 
     def _sync(self, loaded: int) -> None:
         """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included.
