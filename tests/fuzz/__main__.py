@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import argparse
-import resource
+import os
 import sys
+import time
+from contextlib import closing
 from random import Random
+from typing import Final
 
-from tests.fuzz import columnar, targets
-from tests.fuzz.run import fuzz
+from tests.fuzz.rounds import chosen, rounds
+from tests.fuzz.run import BATCH, Bug
 
-MEMORY_LIMIT = 4 << 30  # bytes of address space: an allocation by an untrusted count becomes a MemoryError
+EXIT_INTERRUPTED: Final = 130
+NEWS_S: Final = 60.0
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, help="how long (default 60, or as long as --count takes)")
     parser.add_argument("--count", type=int, help="how many mutated messages at least")
     parser.add_argument("--seed", type=int, default=Random().getrandbits(32), help="to repeat a run")
-    parser.add_argument("--target", help="only the targets whose name has this in it")
-    arguments = parser.parse_args()
-    seconds = arguments.seconds or (float("inf") if arguments.count else 60.0)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    chosen = [target for target in (*targets.targets(), *columnar.targets()) if (arguments.target or "") in target.name]
-    done, bugs = fuzz(chosen, Random(arguments.seed), seconds=seconds, count=arguments.count)
-    print(*bugs, sep="\n")
-    print(f"{done} mutants, {len(chosen)} targets, {len(bugs)} bugs, --seed {arguments.seed}")
-    return 1 if bugs or not done else 0
+    parser.add_argument("--target", default="", help="only the targets whose name has this in it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    targets = len(chosen(given.target))
+    if not targets:
+        print(f"no target has {given.target!r} in its name", file=sys.stderr)
+        return 2
+    seconds = given.seconds or (float("inf") if given.count else 60.0)
+    done, bugs, interrupted = 0, dict[str, Bug](), False
+    began = news = time.monotonic()
+    try:
+        with closing(rounds(given.target, given.seed, given.jobs)) as results:
+            for found in results:
+                done += targets * BATCH
+                bugs = {bug.target: bug for bug in found} | bugs
+                now = time.monotonic()
+                if now - began >= seconds or (given.count and done >= given.count):
+                    break
+                if now - news >= NEWS_S:
+                    news = now
+                    print(f"{done} mutants in {now - began:.0f} s, {len(bugs)} bugs", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        interrupted = True
+    print(*bugs.values(), sep="\n")
+    print(f"{done} mutants, {targets} targets, {len(bugs)} bugs, --seed {given.seed}")
+    return 1 if bugs else EXIT_INTERRUPTED if interrupted else 0
 
 
 if __name__ == "__main__":

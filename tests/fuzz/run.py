@@ -12,7 +12,7 @@ from tests.fuzz.targets import Target
 from wal2lake.errors import ProtocolError
 
 SLOWEST: Final = 2.0  # seconds of processor time that one mutant may take
-BATCH: Final = 500
+BATCH: Final = 200
 
 
 @dataclass
@@ -43,17 +43,18 @@ def check(target: Target, data: bytes) -> Bug | None:
     return Bug(target.name, data, f"takes {took:.1f} s") if took > SLOWEST else None
 
 
-def fuzz(targets: list[Target], random: Random, *, seconds: float, count: int | None = None) -> tuple[int, list[Bug]]:
-    """Give every target its turn until time or ``count`` is over; at most one bug of each target is reported."""
+def warm(targets: list[Target]) -> None:
+    """Run each target once: what is imported or compiled at first use is no mutant's fault."""
     for target in targets:
-        target.run(target.corpus[0])  # what is imported or compiled at first use is no mutant's fault
-    deadline = time.monotonic() + seconds
-    done, bugs = 0, dict[str, Bug]()
-    while time.monotonic() < deadline and (count is None or done < count):
-        for target in targets:
-            for _ in range(BATCH):
-                bug = check(target, mutant(random, target.corpus))
-                if bug is not None:
-                    bugs.setdefault(target.name, bug)
-            done += BATCH
-    return done, list(bugs.values())
+        target.run(target.corpus[0])
+
+
+def fuzz(targets: list[Target], random: Random) -> list[Bug]:
+    """One round: BATCH mutants for every target; at most one bug of each target is reported."""
+    bugs = dict[str, Bug]()
+    for target in targets:
+        for _ in range(BATCH):
+            bug = check(target, mutant(random, target.corpus))
+            if bug is not None:
+                bugs.setdefault(target.name, bug)
+    return list(bugs.values())
