@@ -23,8 +23,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup
 demo: setup ## A live shop database into Delta tables, verified; ARGS="--seconds 30 --json"
 	@$(BIN)/wal2lake demo $(ARGS)
 
-test: setup ## All tests: unit, property, real server, Spark; ARGS="-k name" chooses
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## All tests, two at a time: unit, property, real server, Spark; ARGS="-k name" chooses
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## Linters, types and the walls between the layers
 	@$(BIN)/ruff check .
