@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.sinks.folder import table_uri
 
 pytestmark = pytest.mark.server
@@ -20,9 +23,12 @@ def long_text(seed: str) -> str:
 
 @pytest.mark.spark
 def test_the_whole_pipeline_in_spark(spark_site: Site) -> None:
+    spark_site.config = replace(spark_site.config, log=replace(spark_site.config.log, retention_seconds=0.0))
     every_kind_of_change(spark_site)
     assert {table["state"] for table in spark_site.status()["tables"].values()} == {"streaming"}
     assert spark_site.status()["lag_bytes"] == 0
+    log = ChangeLog.open(spark_site.config.log.path)
+    assert log.segments[0].seq > 0, "what short runs applied was never removed"
 
 
 def test_every_kind_of_change_of_every_kind_of_table(site: Site) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.servers.clients import Clients, run
 from tests.servers.conftest import give_to_server
 from wal2lake.cli.protocol import app
-from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
+from wal2lake.errors import ConfigError, InterruptedByUser, ProtocolError, ServerConfigError
 from wal2lake.postgres.backup_stream import MANIFEST
 from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
 from wal2lake.postgres.manifest import ReceivedFiles, read_manifest
@@ -67,6 +67,23 @@ def test_the_commands_backup_is_accepted(filled: EmbeddedPostgres, folder: Path,
     done = CliRunner().invoke(app, ["basebackup", str(folder / "plain"), *chosen])
     assert done.exit_code == 0, done.output
     clients.verify(folder / "plain")
+
+
+def test_what_is_interrupted_leaves_nothing_behind(filled: EmbeddedPostgres, folder: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if (folder / "moved").exists():
+            raise InterruptedByUser("Interrupted.")
+
+    (folder / "found").mkdir()
+    for name in ("new", "found"):
+        with pytest.raises(InterruptedByUser):
+            base_backup(filled.dsn, folder / name, options(folder, "moved"), on_progress=interrupt)
+        assert sorted(entry.name for entry in folder.iterdir()) == ["found", "space"], name
+        assert not list((folder / "found").iterdir())
+    kept = options(folder, "moved", clean=False)
+    with pytest.raises(InterruptedByUser):
+        base_backup(filled.dsn, folder / "new", kept, on_progress=interrupt)
+    assert (folder / "new").is_dir() and (folder / "moved").is_dir()
 
 
 def test_tar(filled: EmbeddedPostgres, folder: Path, clients: Clients) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from wal2lake.cli.options import resolve
-from wal2lake.errors import ConfigError, InterruptedByUser
+from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions, Streaming
 from wal2lake.postgres import slots as slot_api
@@ -147,6 +147,7 @@ def basebackup(
     manifest_checksums: Annotated[str, typer.Option(help="SHA224 to SHA512; CRC32C or NONE: sizes only.")] = "SHA256",
     tablespace_mapping: Annotated[list[str] | None, typer.Option("-T", help="OLDDIR=NEWDIR, for plain format.")] = None,
     no_sync: Annotated[bool, typer.Option("--no-sync", help="Do not wait until all is durable.")] = False,
+    no_clean: Annotated[bool, typer.Option("--no-clean", help="After a failure, keep what had come.")] = False,
     progress: Annotated[bool, typer.Option("--progress", "-P", help="Show how far it is.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -161,12 +162,10 @@ def basebackup(
         incremental,
         _mapping(tablespace_mapping),
         not no_sync,
+        not no_clean,
     )
-    try:
-        with contextlib.closing(_Percent()) as percent:
-            backup = base_backup(dsn, target, options, on_progress=percent if progress else None)
-    except InterruptedByUser:
-        raise InterruptedByUser(f"Interrupted; {target} holds no whole backup.", hint="Delete it.") from None
+    with closing(_Percent()) as percent:
+        backup = base_backup(dsn, target, options, on_progress=percent if progress else None)
     _print({**asdict(backup), "start_lsn": str(backup.start_lsn), "end_lsn": str(backup.end_lsn)}, as_json)
 
 

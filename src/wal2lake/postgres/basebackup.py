@@ -2,7 +2,7 @@
 
 Every archive is parsed as it comes, whatever the format, so each file's size and checksum are compared with the
 manifest, and nothing is written outside the target. WAL that the copy needs comes along in the same stream (WAL
-option: pg_basebackup's ``--wal-method=fetch``). The target must be empty; after a failure it is not usable.
+option: pg_basebackup's ``--wal-method=fetch``). The target must be empty, and a failure leaves it so.
 
 Source: PostgreSQL documentation, "pg_basebackup", "BASE_BACKUP", "Backup Manifest Format".
 """
@@ -20,11 +20,11 @@ from typing import BinaryIO, Literal
 
 from psycopg import pq
 
-from wal2lake.errors import ConfigError, ProtocolError
+from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
 from wal2lake.postgres.connection import PGconn, next_result, replication_connection, start
-from wal2lake.postgres.files import fsync_folder, write_durably, writing
+from wal2lake.postgres.files import NewFolders, fsync_folder, write_durably, writing
 from wal2lake.postgres.manifest import ReceivedFiles, new_hash
 from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.commands import UploadManifest
@@ -59,7 +59,7 @@ class Backup:
 class BackupOptions:
     """``max_rate`` in kB/s. ``incremental``: the manifest of the backup to build on (17+, summarize_wal = on).
     ``manifest_checksums``: with CRC32C or NONE only sizes are compared here. ``tablespaces``: old → new location, for
-    plain format. ``sync``: return when all is durable."""
+    plain format. ``sync``: return when all is durable. ``clean``: a failure or Ctrl-C leaves nothing behind."""
 
     format: Format = "plain"
     label: str = "wal2lake base backup"
@@ -70,6 +70,7 @@ class BackupOptions:
     incremental: Path | None = None
     tablespaces: Mapping[str, str] = field(default_factory=dict)
     sync: bool = True
+    clean: bool = True
 
 
 def base_backup(
@@ -85,15 +86,16 @@ def base_backup(
     LogFullError, and what map_error says.
     """
     chosen = options or BackupOptions()
-    with writing(target):
-        _require_empty(target)
-    with replication_connection(dsn, application_name="wal2lake basebackup", physical=True) as pgconn:
-        if chosen.incremental is not None:
-            upload_manifest(pgconn, chosen.incremental)
-        stream = BackupStream(pgconn, _command(chosen))
-        receiver = _Receiver(target, chosen, stream, on_progress or (lambda progress: None))
+    with NewFolders(keep=not chosen.clean) as folders:
         with writing(target):
-            return receiver.run()
+            folders.claim(target)
+        with replication_connection(dsn, application_name="wal2lake basebackup", physical=True) as pgconn:
+            if chosen.incremental is not None:
+                upload_manifest(pgconn, chosen.incremental)
+            stream = BackupStream(pgconn, _command(chosen))
+            receiver = _Receiver(target, folders, chosen, stream, on_progress or (lambda progress: None))
+            with writing(target):
+                return receiver.run()
 
 
 def upload_manifest(pgconn: PGconn, manifest: Path) -> None:
@@ -123,17 +125,17 @@ def _command(options: BackupOptions) -> BaseBackup:
     )
 
 
-def _require_empty(target: Path) -> None:
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(target.iterdir()):
-        raise ConfigError(f"{target} is not empty.", hint="Name a new or empty folder for the backup.")
-
-
 class _Receiver:
     def __init__(
-        self, target: Path, options: BackupOptions, stream: BackupStream, on_progress: Callable[[Progress], None]
+        self,
+        target: Path,
+        folders: NewFolders,
+        options: BackupOptions,
+        stream: BackupStream,
+        on_progress: Callable[[Progress], None],
     ) -> None:
         self._target = target
+        self._folders = folders
         self._options = options
         self._stream = stream
         self._on_progress = on_progress
@@ -170,7 +172,7 @@ class _Receiver:
             folder = self._target if tablespace.location is None else self._relocated(tablespace.location)
             with writing(folder):
                 if tablespace.location is not None:
-                    _require_empty(folder)
+                    self._folders.claim(folder)
                 self._members(pieces, prefix, folder)
             return
         with (self._target / tablespace.archive).open("xb") as archive:

@@ -173,13 +173,17 @@ class Pipeline:
             self._wait(query)
             self._progress.advance(progress_lsn(query))
             if until is not None and self._progress.reached(until):
-                return
+                break
             if time.monotonic() - looked >= _HOUSEKEEPING_S:
                 self._look_for_new_tables()
-                log.refresh()
-                log.trim(self._config.log.retention_seconds)
+                self._trim(log)
                 looked = time.monotonic()
         self._wait(query)
+        self._trim(log)  # a run of few seconds had no other turn
+
+    def _trim(self, log: ChangeLog) -> None:
+        log.refresh()
+        log.trim(self._config.log.retention_seconds)
 
     def _look_for_new_tables(self) -> None:
         """Between batches, and never for long: whoever waits for a batch may be what the lock's owner waits for."""

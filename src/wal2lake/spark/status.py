@@ -6,6 +6,7 @@ Nothing is ever decided by it: what is done stands in the tables' commits and th
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -14,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from wal2lake.changelog.storage import LocalStorage
+
+_logger = logging.getLogger(__name__)
 
 State = Literal["snapshot", "catching_up", "streaming", "quarantined"]
 
@@ -76,7 +79,8 @@ class Rates:
 class Ticker:
     """Calls ``tick`` about every ``interval_s`` seconds in a thread of its own, and once more at the end.
 
-    What it raises is raised where the block ends, unless something else is.
+    What it raises is logged, and the next call may do better; what the last one raises is raised where the block
+    ends, unless something else is.
     """
 
     def __init__(self, tick: Callable[[], None], interval_s: float) -> None:
@@ -96,12 +100,18 @@ class Ticker:
             raise self._failure
 
     def _run(self) -> None:
+        while not self._ended.wait(self._interval):
+            self._call()
+        self._call()
+
+    def _call(self) -> None:
+        before, self._failure = self._failure, None
         try:
-            while not self._ended.wait(self._interval):
-                self._tick()
             self._tick()
         except Exception as error:  # noqa: BLE001 - it goes on in the thread that owns the block
             self._failure = error
+            if before is None:
+                _logger.warning("The status cannot be brought up to date: %s", error)
 
 
 def write_status(log: LocalStorage, status: PipelineStatus) -> None:
