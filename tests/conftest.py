@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# A JVM that lives for seconds spends half of them on compiling what it will not run again.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Nothing here is a test of speed: a busy machine must not fail a property that holds.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
