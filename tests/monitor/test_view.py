@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from wal2lake.monitor.progress import read_progress
@@ -46,6 +47,15 @@ def test_what_stopped_cleanly_is_not_silent(tmp_path: Path) -> None:
     folder = _status(tmp_path)
     (tmp_path / "status" / "capture.json").write_text(json.dumps({"ts": 0, "state": "stopped"}))
     assert read_progress(folder).capture_state == "stopped"
+
+
+@pytest.mark.parametrize("left", [b"", b'{"pid": 7, "ts"', bytes(64), b"null"])
+def test_what_a_power_cut_left_reads_as_not_there(tmp_path: Path, left: bytes) -> None:
+    folder = _status(tmp_path)
+    for name in ("capture.json", "pipeline.json"):
+        (tmp_path / "status" / name).write_bytes(left)
+    said = line(read_progress(folder, {"capture": 7}))
+    assert said.startswith("capture starting; pipeline not running; tables: none yet")
 
 
 def test_a_line_says_everything(tmp_path: Path) -> None:

@@ -87,8 +87,12 @@ def _state(values: Mapping[str, Any], pid: int | None) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Writers replace the file in one step, so it is whole or not there."""
+    """What is there; nothing is decided by it, so what cannot be read counts as absent.
+
+    Writers replace the file in one step, but do not force it to disk: a power cut may leave it empty or torn.
+    """
     try:
-        return dict(json.loads(path.read_bytes()))
-    except OSError:  # not there yet, or not ours to read: nothing is decided by it
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # not there yet, not ours to read, or no JSON
         return {}
+    return found if isinstance(found, dict) else {}
