@@ -7,15 +7,13 @@ silently, so changes that the log never got would be missing for ever; and it kn
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import TypeVar
 
 from wal2lake.changelog import ChangeLog, LogIdentity, LogWriter
+from wal2lake.changelog.patience import patiently
 from wal2lake.config import Config
-from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotInUseError, SlotMissingError
+from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
@@ -26,7 +24,6 @@ _PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 _SLOT_WAIT_NOTICE = "The slot %s is being made; it waits until the transactions that run now have ended."
 
 logger = logging.getLogger("wal2lake.capture")
-T = TypeVar("T")
 
 
 def open_log(config: Config, stop: Event) -> LogWriter:
@@ -41,7 +38,7 @@ def open_log(config: Config, stop: Event) -> LogWriter:
     else:
         identity = _new_identity(config, stop)
         logger.info("The change log %s begins at %s.", path, identity.start_lsn)
-    return _patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
+    return patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
 
 
 def check_source(config: Config, writer: LogWriter, stop: Event) -> None:
@@ -126,20 +123,7 @@ def _free_slot(connection: Connection, name: str, stop: Event) -> SlotState:
         return require_slot(connection, name)
 
     patience = _PATIENCE_S + _wal_sender_timeout_s(connection)
-    return _patiently(ask, patience, stop, hopeless=lambda: len(replies) > 2)
-
-
-def _patiently(ask: Callable[[], T], patience_s: float, stop: Event, hopeless: Callable[[], bool] = lambda: False) -> T:
-    """``ask`` again while it raises SlotInUseError, for ``patience_s`` or until it is ``hopeless``."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            return ask()
-        except SlotInUseError as error:
-            if hopeless() or time.monotonic() > deadline:
-                raise
-            if stop.wait(0.1):
-                raise InterruptedByUser("Stopped while the replication slot was in use.") from error
+    return patiently(ask, patience, stop, hopeless=lambda: len(replies) > 2)
 
 
 def _replies(connection: Connection, name: str) -> list[object]:

@@ -77,7 +77,7 @@ class Pipeline:
         """See run_pipeline."""
         try:
             log = self._await_log()
-            with exclusive(self._config), self._session() as spark, Ticker(self._tick, _STATUS_S):
+            with exclusive(self._config, self._stop), self._session() as spark, Ticker(self._tick, _STATUS_S):
                 self._work(spark, log, until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():

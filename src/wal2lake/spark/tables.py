@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, BinaryIO
 
+from wal2lake.changelog.patience import patiently
 from wal2lake.errors import RESYNC, SchemaChangeError, SlotInUseError, Wal2LakeError
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.spark.table_folder import Quarantine, SnapshotPlan, TableFolder
@@ -17,6 +19,8 @@ from wal2lake.spark.target import Target
 if TYPE_CHECKING:
     from wal2lake.changelog.log import ChangeLog
     from wal2lake.config import Config
+
+_PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives it as long to stop
 
 
 class Table:
@@ -95,19 +99,26 @@ class Table:
 
 
 @contextmanager
-def exclusive(config: Config) -> Iterator[None]:
-    """Be the only process that runs this pipeline; the lock ends with the process. Raises SlotInUseError."""
+def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
+    """Be the only process that runs this pipeline; the lock ends with the process. Raises SlotInUseError.
+
+    With ``stop``, whose setting raises InterruptedByUser, one that is ending gets the time to finish its batch.
+    """
     root = snapshots_root(config)
     root.mkdir(parents=True, exist_ok=True)
     with open(root / ".lock", "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SlotInUseError(
-                f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
-                hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",
-            ) from None
+        patiently(lambda: _lock(file, config), _PATIENCE_S if stop else 0, stop or Event())
         yield
+
+
+def _lock(file: BinaryIO, config: Config) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SlotInUseError(
+            f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
+            hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",
+        ) from None
 
 
 def snapshots_root(config: Config) -> Path:
