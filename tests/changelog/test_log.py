@@ -302,8 +302,27 @@ def test_schemas_in_force(open_writer: Writer) -> None:
     assert [r.relation for r in log.relation_runs(Extent(0, 7, 8), 16384)] == [new]
     assert [(r.relation, r.types) for r in log.relation_runs(Extent(1, 0, 3), 16384)] == [(new, {90000: mood})]
     assert log.relation_runs(Extent(0, 0, 9), 1) == []
+    assert [(n.row, n.kind) for n in log.segments[0].announced] == [(1, "R"), (3, "R"), (5, "Y"), (6, "R")]
     assert log.counts(Extent(0, 0, 9)) == {16384: {"I": 3}}
     assert log.counts(Extent(0, 3, 5)) == {16384: {"I": 1}}
+
+
+def test_a_relation_is_announced_where_the_server_says_so_and_in_committed_transactions_alone(
+    open_writer: Writer,
+) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        first = stream.transaction(relation(), insert(1, "a"))
+        ends = [stream.lsn]
+        for sent in (stream.transaction(relation(), insert(2, "b")), stream.transaction(insert(3, "c"))):
+            writer.append(first + sent[:2])  # the change that the Relation is sent for is in the next segment
+            writer.append(sent[2:])
+            ends.append(stream.lsn)
+            first = []
+        writer.append(stream.transaction(relation(), insert(4, "d"))[:3])
+        writer.log.refresh()
+        assert [writer.log.announced(ends[0], end) for end in ends] == [set(), {16384}, {16384}]
+        assert writer.log.announced(ends[1], stream.lsn) == set()
 
 
 def test_what_segments_repeat_is_held_once(open_writer: Writer) -> None:

@@ -9,7 +9,7 @@ import itertools
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +54,7 @@ class Site:
         self.connection.execute("SET synchronous_commit TO on")  # decoding sees only what is flushed
         self.config = self.configure(folder)
         self.position = 0
+        self._writer: LogWriter | None = None
 
     def configure(self, folder: Path, *, mode: Any = "mirror", **pipeline: Any) -> Config:
         self.config = Config(
@@ -85,9 +86,22 @@ class Site:
     def capture(self) -> None:
         """Move all that has committed into the log, in one segment."""
         rows = self.connection.execute(_CHANGES, [self.name, "pub"]).fetchall()
-        with LogWriter(self.config.log.path, self.identity) as writer:
-            if rows:
-                writer.append([b"w" + LSN.parse(lsn).to_bytes(8) + bytes(16) + data for lsn, data in rows])
+        sent = [b"w" + LSN.parse(lsn).to_bytes(8) + bytes(16) + data for lsn, data in rows]
+        with nullcontext(self._writer) if self._writer else LogWriter(self.config.log.path, self.identity) as writer:
+            for part in filter(None, self.cut(sent)):
+                writer.append(part)
+
+    @contextmanager
+    def one_session(self) -> Iterator[None]:
+        """What is captured in the block is one connection's to the log, as with a capture that runs on."""
+        with LogWriter(self.config.log.path, self.identity) as self._writer:
+            yield
+        self._writer = None
+
+    @staticmethod
+    def cut(sent: list[bytes]) -> list[list[bytes]]:
+        """The segments that captured messages go into."""
+        return [sent]
 
     def run(self) -> None:
         """Capture, then let the pipeline start, apply what the log has, and end."""

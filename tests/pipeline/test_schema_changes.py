@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.pipeline.conftest import Site
@@ -31,6 +33,31 @@ def test_the_last_column_made_anew_looks_as_before_and_is_another(site: Site, be
     site.sql("ALTER TABLE t DROP COLUMN note", *filter(None, [between]))
     site.sql("ALTER TABLE t ADD COLUMN note text", "INSERT INTO t VALUES (4, 'd')")
     stops(site, "another of the same name")
+
+
+def each_alone(sent: list[bytes]) -> list[list[bytes]]:
+    return [[message] for message in sent]
+
+
+@pytest.mark.parametrize("cut", [Site.cut, each_alone], ids=["one segment", "a segment each"])
+def test_the_last_column_made_anew_while_capture_runs_on(site: Site, monkeypatch: pytest.MonkeyPatch, cut: Any) -> None:
+    """The server announces the table again, in the very words that it used before in this session."""
+    monkeypatch.setattr(site, "cut", cut)
+    one_table(site, "id int PRIMARY KEY, note text", "1, 'a'")
+    with site.one_session():
+        site.sql("INSERT INTO t VALUES (2, 'b')")
+        site.run()
+        site.sql("ALTER TABLE t DROP COLUMN note, ADD COLUMN note text", "INSERT INTO t VALUES (4, 'd')")
+        stops(site, "another of the same name")
+
+
+def test_a_table_that_is_announced_again_and_has_not_changed_goes_on(site: Site) -> None:
+    one_table(site, "id int PRIMARY KEY, note text", "1, 'a'")
+    with site.one_session():
+        for number, invalidates in enumerate(("SELECT", "ANALYZE t", "CREATE INDEX ON t (note)", "VACUUM FULL t"), 2):
+            site.sql(invalidates, f"INSERT INTO t VALUES ({number}, 'b')")
+            site.run()
+            site.same("public.t")
 
 
 def test_a_column_that_was_there_and_is_published_later_stops(site: Site) -> None:

@@ -254,15 +254,20 @@ def truncated_relations(payload: bytes) -> list[int]:
 
 
 def _announced(messages: Messages, tail: Tail) -> tuple[Announcement, ...]:
-    """The Relation and Type messages that say something new; the server repeats itself after an invalidation."""
+    """Every Relation message, and the Type messages that say something new.
+
+    The server repeats itself after an invalidation, and a Relation that looks as it did before may tell of another
+    table: a last column that was dropped and made anew.
+    """
     rows = messages.rows_of(_RELATION, _TYPE)
-    known = {"R": dict(tail.relations), "Y": dict(tail.types)}
+    types = dict(tail.types)
     news = []
     for row, oid in zip(rows.tolist(), messages.field(">u4", rows, 1).tolist(), strict=True):
         kind, payload = chr(messages.tag[row]), messages.payload(row)
-        if known[kind].get(oid) != payload:
-            known[kind][oid] = payload
+        if kind == "R" or types.get(oid) != payload:
             news.append(Announcement(row, kind, oid, payload))
+        if kind == "Y":
+            types[oid] = payload
     return tuple(news)
 
 

@@ -97,7 +97,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A Relation ('R') or Type ('Y') message at ``row`` that differs from what was in force for its OID."""
+    """A Relation message ('R') at ``row``, or a Type ('Y') that differs from what was in force for its OID."""
 
     row: int
     kind: str
@@ -110,8 +110,8 @@ class SegmentInfo:
     """What a segment says about itself. LSNs and sizes (bytes) are plain integers; 0 stands for "none".
 
     ``relations`` and ``types`` (by OID) are the Relation and Type messages in force before row 0, ``announced`` what
-    changes them; ``counts`` has the rows of each kind by relation, transactions that never ended included;
-    ``crc32`` is of all payloads. ``previous_end_lsn`` and ``end_lsn``: the
+    replaces them, a Relation that says the same again included; ``counts`` has the rows of each kind by relation,
+    transactions that never ended included; ``crc32`` is of all payloads. ``previous_end_lsn`` and ``end_lsn``: the
     last commit's end in the whole log, before and after this segment. ``durable_lsn``: nothing below it is missing.
     """
 

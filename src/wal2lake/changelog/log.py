@@ -245,16 +245,23 @@ class ChangeLog:
                 break
             if news.kind == "Y":
                 announced[news.oid] = news.payload
-            elif news.oid == relation_id:
+            elif news.oid == relation_id and news.payload != relation:
                 _close_run(runs, since, news.row, relation, types)
                 relation, types, since = news.payload, dict(announced), max(news.row, extent.row_start)
         _close_run(runs, since, extent.row_stop, relation, types)
         return runs
 
-    def announces(self, extent: Extent, relation_id: int) -> bool:
-        """Whether the relation is announced amid the extent, even if it looks as it did before."""
-        news = self._info(extent.seq).announced
-        return any(n.oid == relation_id and extent.row_start <= n.row < extent.row_stop for n in news if n.kind == "R")
+    def announced(self, start: int, end: int) -> set[int]:
+        """The relations announced amid the transactions in (start, end], even if they look as they did before.
+
+        Not only where they have changes: a segment may end between a Relation and the change that it is sent for.
+        """
+        return {
+            news.oid
+            for extent in self.plan(start, end)
+            for news in self._info(extent.seq).announced
+            if news.kind == "R" and extent.row_start <= news.row < extent.row_stop
+        }
 
     # -- retention and barriers
 

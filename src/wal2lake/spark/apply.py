@@ -139,10 +139,10 @@ def schema_versions(
     return versions
 
 
-def is_announced(log_path: str, batch: TableBatch) -> bool:
-    """Whether the relation is announced in the batch, as it is after every change of it and every reconnect."""
-    log = open_log(log_path)
-    return any(log.announces(extent, batch.relation_id) for extent, _, _ in batch.parts)
+def announced_relations(log_path: str, batches: Sequence[TableBatch]) -> set[int]:
+    """The relations that the server announced in a batch, of which ``batches`` are the parts: as it does after every
+    change of one, and every reconnect."""
+    return open_log(log_path).announced(batches[0].start, batches[0].end) if batches else set()
 
 
 def apply_mirror(task: ApplyTask) -> int:

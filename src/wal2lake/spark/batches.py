@@ -19,8 +19,8 @@ from wal2lake.sinks.base import FileAction
 from wal2lake.spark.apply import (
     ApplyTask,
     TableBatch,
+    announced_relations,
     apply_mirror,
-    is_announced,
     plan_batch,
     schema_versions,
     split,
@@ -144,9 +144,10 @@ class Batches:
     def _apply(self, items: Sequence[TableBatch]) -> Failed:
         failed: Failed = {}
         tasks: list[ApplyTask] = []
+        news = announced_relations(self._config.log.path, items)
         for item in items:
             try:
-                tasks += self._tasks(item, self.table(item.namespace, item.name))
+                tasks += self._tasks(item, self.table(item.namespace, item.name), item.relation_id in news)
             except TABLE_ERRORS as error:
                 failed[str(item)] = item, error
         try:
@@ -156,7 +157,7 @@ class Batches:
                 self.table(item.namespace, item.name).set_quarantine(reason, item.start)
         return failed
 
-    def _tasks(self, item: TableBatch, table: Table) -> list[ApplyTask]:
+    def _tasks(self, item: TableBatch, table: Table, announced: bool) -> list[ApplyTask]:
         """What is to be done of ``item``, after the target has followed its schemas.
 
         Also when the snapshot holds all of it already: the commit that says how far the table is has to be made.
@@ -178,7 +179,7 @@ class Batches:
             target=table.target,
             source=source,
             snapshot=snapshot,
-            fill=follower.follow(versions, item.start, item.end, announced=is_announced(log_path, item)),
+            fill=follower.follow(versions, item.start, item.end, announced=announced),
             converging=table.converges_at(item.start),
         )
         if self._config.lake.mode == "mirror":
