@@ -32,12 +32,12 @@ class CuttingProxy:
         self._upstream = port
         self._limit = limit
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
 
     def __enter__(self) -> str:
         self._thread.start()
-        port = self._listener.getsockname()[1]
-        return f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
+        return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
 
     def __exit__(self, *failure: object) -> None:
         self._thread.join(30)

@@ -78,6 +78,15 @@ def test_a_data_exception_keeps_its_value_to_itself() -> None:
         ("FATAL:  the database system is starting up", errors.ConnectError),
         ('server certificate for "a" does not match host name "b"', errors.AuthError),
         ("server does not support SSL, but SSL was required", errors.AuthError),
+        ("SSL error: certificate verify failed", errors.AuthError),
+        ("SSL error: tlsv1 alert unknown ca", errors.AuthError),
+        ("SSL error: sslv3 alert handshake failure", errors.AuthError),
+        ("SSL error: unsupported protocol", errors.AuthError),
+        ("SSL error: tlsv1 alert internal error", errors.ConnectError),
+        ("SSL error: unexpected eof while reading", errors.ConnectError),
+        ("SSL connection has been closed unexpectedly", errors.ConnectError),
+        ("SSL SYSCALL error: Connection reset by peer", errors.ConnectError),
+        ("SSL SYSCALL error: EOF detected", errors.ConnectError),
         ('invalid integer value "x" for connection option "keepalives"', errors.ConfigError),
         ("failed to resolve host 'nowhere': [Errno -2] Name or service not known", errors.ConnectError),
         ("server closed the connection unexpectedly\n\tThis probably means …", errors.ConnectError),
@@ -229,8 +238,20 @@ def test_a_server_too_old() -> None:
         require_supported(120022)
 
 
-def test_psycopg_exceptions_map_too() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "server closed the connection unexpectedly",
+        "SSL error: unexpected eof while reading",
+        "SSL error: tlsv1 alert certificate revoked",
+        "FATAL:  password authentication failed in the session's last moment",
+    ],
+)
+def test_what_breaks_a_connection_that_stood_is_transient(said: str) -> None:
     with pytest.raises(errors.ConnectError), mapped_errors():
-        raise psycopg.OperationalError("consuming input failed: server closed the connection unexpectedly")
+        raise psycopg.OperationalError(f"consuming input failed: {said}")
+
+
+def test_psycopg_exceptions_map_too() -> None:
     with contextlib.suppress(psycopg.Error):
         assert isinstance(map_error(psycopg.errors.InvalidPassword("x")), errors.AuthError)

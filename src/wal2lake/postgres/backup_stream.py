@@ -18,7 +18,7 @@ from psycopg import pq
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import PGconn, next_result, start, text_rows, wait_readable
-from wal2lake.postgres.errors import connection_error
+from wal2lake.postgres.errors import connection_lost
 from wal2lake.wire.base_backup import BaseBackup
 
 MANIFEST = "backup_manifest"
@@ -121,7 +121,7 @@ class BackupStream:
                 wait_readable(self._pgconn, 1.0)
                 self._pgconn.consume_input()
             except psycopg.Error as error:
-                raise connection_error(str(error), self._pgconn) from error
+                raise connection_lost(str(error)) from error
 
     def _result(self, expected: pq.ExecStatus) -> pq.abc.PGresult:
         """The next result, which must be of this kind; a COMMAND_OK between two copies is passed over."""

@@ -25,7 +25,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wal2lake.errors import ConnectError, ServerConfigError
-from wal2lake.postgres.errors import connection_error, dsn_error, map_error
+from wal2lake.postgres.errors import connection_lost, dsn_error, map_error
 
 PGconn = pq.abc.PGconn
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -53,12 +53,12 @@ _COPYING = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_
 
 
 @contextlib.contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Let psycopg's exceptions leave the block as errors of our tree."""
+def mapped_errors(*, connecting: bool = False) -> Iterator[None]:
+    """Let psycopg's exceptions leave the block as errors of our tree; ``connecting``: no connection stands yet."""
     try:
         yield
     except psycopg.Error as error:
-        raise map_error(error) from error
+        raise map_error(error, connecting=connecting) from error
 
 
 def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
@@ -90,15 +90,16 @@ def _has_connect_timeout(given: Mapping[str, Any]) -> bool:
 
 def connect(dsn: str, *, application_name: str = "wal2lake", settings: Mapping[str, str] | None = None) -> Connection:
     """Open an ordinary connection in autocommit. ``dsn`` '' means libpq's environment. Raises any of map_error's."""
-    with mapped_errors():
+    with mapped_errors(connecting=True):
         connection = psycopg.connect(conninfo(dsn, application_name), autocommit=True, prepare_threshold=None)
-        try:
-            require_supported(connection.info.server_version)
+    try:
+        require_supported(connection.info.server_version)
+        with mapped_errors():
             connection.execute(_set_commands(settings))
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def connect_replication(
@@ -176,7 +177,7 @@ def start(
         while pgconn.flush():
             wait_readable(pgconn, 0.01)
     except psycopg.Error as error:
-        raise connection_error(str(error), pgconn) from error
+        raise connection_lost(str(error)) from error
     result = next_result(pgconn, timeout_s, while_waiting)
     if result is None:
         raise ConnectError("The connection to the server was lost: no answer came.")
@@ -211,7 +212,7 @@ def _await_result(
         try:
             pgconn.consume_input()
         except psycopg.Error as error:
-            raise connection_error(str(error), pgconn) from error
+            raise connection_lost(str(error)) from error
     return pgconn.get_result()
 
 
@@ -239,7 +240,7 @@ class _Opened(psycopg.Connection[Any]):
 
 
 def _open(info: str) -> PGconn:
-    with mapped_errors():
+    with mapped_errors(connecting=True):
         pgconn = _Opened.connect(info).pgconn
     pgconn.nonblocking = 0
     return pgconn

@@ -3,6 +3,7 @@
 A failure while connecting is the exception: libpq keeps the server's SQLSTATE to itself until a connection stands, so
 there the primary message of the server (English, as most servers run) and libpq's own sentences are looked up in a
 table, and libpq's password flags back it up. What is not recognised counts as transient: waiting is the safe guess.
+A connection that stood once proves credentials and certificates good: what breaks it without a SQLSTATE is transient.
 
 SQLSTATEs that PostgreSQL shares between unlike causes (55000, 42704) are told apart by the source function that
 reported them (field ``F``), which no locale translates.
@@ -13,7 +14,6 @@ Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice
 from __future__ import annotations
 
 import re
-from typing import cast
 
 import psycopg
 from psycopg import pq
@@ -34,7 +34,7 @@ from wal2lake.errors import (
     Wal2LakeError,
 )
 
-Failure = psycopg.Error | pq.abc.PGresult | pq.abc.PGconn
+Failure = psycopg.Error | pq.abc.PGresult
 
 _Rule = tuple[type[Wal2LakeError], str]
 
@@ -101,7 +101,10 @@ _UNREACHED = (
     "Check host and port in the DSN (PGHOST, PGPORT), and that the server listens there.",
 )
 
-# Patterns of what connecting says, with the rule for each; the first that matches decides.
+_CUT_HINT = "See whether the server runs and the network holds; what waits for it goes on when it is back."
+
+# Patterns of what connecting says, with the rule for each; the first that matches decides. OpenSSL's alerts are the
+# peer's refusals; its other "SSL error"s tell of a handshake that was cut, as by a restart or a load balancer.
 _CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
     (re.compile(r"password authentication failed|no password supplied"), _BY_SQLSTATE["28P01"]),
     (
@@ -124,32 +127,30 @@ _CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
     (re.compile(r"too many|remaining connection slots|max_wal_senders"), _BY_SQLSTATE["53300"]),
     (re.compile(r"the database system is|recovery"), _BY_SQLSTATE["57P03"]),
     (
-        re.compile(r"certificate|does not support SSL|SSL error|sslmode|root\.crt"),
+        re.compile(r"certificate|does not support SSL|sslmode|root\.crt|alert (?!internal|close)|unsupported protocol"),
         (AuthError, "Check sslmode and sslrootcert in the DSN against the server's certificate."),
     ),
     (re.compile(r"invalid .*value|definition of service|could not match"), (ConfigError, _DSN)),
 )
 
 
-def map_error(failure: Failure) -> Wal2LakeError:
+def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
     """Return the error of our tree that ``failure`` stands for, its cure in ``hint``; the caller raises it.
 
-    ``failure`` is a psycopg exception, a result of status FATAL_ERROR, or a connection that failed.
+    ``failure`` is a psycopg exception, or a result of status FATAL_ERROR; ``connecting``: no connection stands yet.
     """
     if isinstance(failure, psycopg.Error):
-        return _from_exception(failure)
-    if isinstance(failure, pq.PGconn):
-        return connection_error(failure.get_error_message(), failure)
-    return _from_result(cast("pq.abc.PGresult", failure))
+        return _from_exception(failure, connecting)
+    return _from_result(failure)
 
 
-def _from_exception(error: psycopg.Error) -> Wal2LakeError:
+def _from_exception(error: psycopg.Error, connecting: bool) -> Wal2LakeError:
     diag = error.diag
     if error.sqlstate:
         return reported(error.sqlstate, diag.message_primary or "", diag.source_function or "")
     if isinstance(error, psycopg.errors.CancellationTimeout):
         return InterruptedByUser("The query was cancelled.")
-    return connection_error(str(error), error.pgconn)
+    return connection_error(str(error), error.pgconn) if connecting else connection_lost(str(error))
 
 
 def _from_result(result: pq.abc.PGresult) -> Wal2LakeError:
@@ -158,7 +159,7 @@ def _from_result(result: pq.abc.PGresult) -> Wal2LakeError:
 
     sqlstate = field(pq.DiagnosticField.SQLSTATE)
     if not sqlstate:
-        return connection_error(result.get_error_message(), None)
+        return connection_lost(result.get_error_message())
     primary = field(pq.DiagnosticField.MESSAGE_PRIMARY)
     return reported(sqlstate, primary, field(pq.DiagnosticField.SOURCE_FUNCTION))
 
@@ -187,7 +188,7 @@ def _harmless(sqlstate: str, primary: str) -> str:
 
 
 def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeError:
-    """The error for a connection that could not be made or was lost; libpq gives no SQLSTATE here."""
+    """The error for a connection that could not be made; libpq gives no SQLSTATE here."""
     said = _FATAL.search(message)
     text = said.group(1) if said else _last_line(message)
     for pattern, (kind, hint) in _CONNECTING:
@@ -196,6 +197,13 @@ def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeErro
     if said and pgconn is not None and (pgconn.needs_password or pgconn.used_password):
         return AuthError(f"The server refused the connection: {text}.", hint=_BY_SQLSTATE["28P01"][1])
     return _UNREACHED[0](f"The server cannot be reached: {text.rstrip('.?')}.", hint=_UNREACHED[1])
+
+
+def connection_lost(message: str) -> ConnectError:
+    """The error for a connection that stood and broke, whatever broke it; libpq gives no SQLSTATE here."""
+    said = _FATAL.search(message)
+    text = said.group(1) if said else _last_line(message)
+    return ConnectError(f"The connection to the server was lost: {text.rstrip('.?')}.", hint=_CUT_HINT)
 
 
 def dsn_error(message: str) -> ConfigError:

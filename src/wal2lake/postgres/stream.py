@@ -43,7 +43,7 @@ from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
 from wal2lake.postgres.connection import PGconn, connect_replication, execute, start, wait_readable
-from wal2lake.postgres.errors import connection_error, map_error
+from wal2lake.postgres.errors import connection_lost, map_error
 from wal2lake.wire.command_text import quote_identifier
 from wal2lake.wire.commands import start_replication_logical
 from wal2lake.wire.replication import StandbyStatusUpdate, read_primary_keepalive, write_standby_status_update
@@ -150,7 +150,7 @@ class ReplicationStream:
                 self._report()
             self._say_farewell()
         except psycopg.Error as error:
-            self._fail(connection_error(str(error), self._pgconn))
+            self._fail(connection_lost(str(error)))
         except Exception as error:  # noqa: BLE001 - nothing is lost: receive raises it in the caller's thread
             self._fail(error)
 

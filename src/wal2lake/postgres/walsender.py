@@ -16,7 +16,7 @@ from psycopg import pq
 
 from wal2lake.errors import ConnectError
 from wal2lake.postgres.connection import PGconn, Row, next_result, start, text_rows, wait_readable
-from wal2lake.postgres.errors import connection_error
+from wal2lake.postgres.errors import connection_lost
 
 _FINISH_S: Final = 10.0
 _POSTGRES_EPOCH: Final = 946_684_800  # 2000-01-01 00:00 UTC in seconds since 1970
@@ -47,7 +47,7 @@ class CopyBoth:
             try:
                 self.pgconn.consume_input()
             except psycopg.Error as error:
-                raise connection_error(str(error), self.pgconn) from error
+                raise connection_lost(str(error)) from error
             payloads = self._drain()
         return payloads
 
@@ -57,7 +57,7 @@ class CopyBoth:
             self.pgconn.put_copy_data(payload)
             self.pgconn.flush()
         except psycopg.Error as error:
-            raise connection_error(str(error), self.pgconn) from error
+            raise connection_lost(str(error)) from error
 
     def finish(self) -> list[Row]:
         """Send our CopyDone, discard what still comes, and return the rows of the result after the copy.
@@ -78,7 +78,7 @@ class CopyBoth:
         try:
             self.pgconn.put_copy_end()
         except psycopg.Error as error:
-            raise connection_error(str(error), self.pgconn) from error
+            raise connection_lost(str(error)) from error
 
     def _discard(self) -> None:
         while not self.ended:
@@ -91,7 +91,7 @@ class CopyBoth:
             try:
                 length, payload = self.pgconn.get_copy_data(1)
             except psycopg.Error as error:
-                raise connection_error(str(error), self.pgconn) from error
+                raise connection_lost(str(error)) from error
             if length == 0:
                 break
             if length < 0:
