@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -242,6 +243,39 @@ def test_a_full_disk_loses_nothing(world: World) -> None:
     assert not list(world.path.glob("segments/.*.tmp"))
     with world.capturing():
         world.await_durable(world.wal_end())
+    assert world.captured() == world.expected()
+
+
+@pytest.fixture
+def world_of_small_disk(tmp_path: Path) -> Iterator[World]:
+    """Its server has little room for what logical decoding spills."""
+    with EmbeddedPostgres(settings={"logical_decoding_work_mem": "64kB"}) as server:
+        slots = server.data_dir / "pg_replslot"
+        options = f"size=256k,uid={server.data_dir.stat().st_uid},mode=700"
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", slots], check=False).returncode:
+            pytest.skip("a small file system can be mounted by root only")
+        world = World(server, tmp_path / "log")
+        world.setup()
+        try:
+            yield world
+        finally:
+            server.stop()
+            subprocess.run(["umount", slots], check=True)
+
+
+def test_a_full_disk_of_the_server_is_waited_out(world_of_small_disk: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Capture holds the slot, and with it the WAL that fills such a disk: it must not give up."""
+    world = world_of_small_disk
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 100)
+        world.await_durable(world.wal_end())
+        world.insert(101, 20_000)
+        eventually(lambda: caplog.text.count("SQLSTATE 53100") > 1, world.errors)
+        slots = str(world.server.data_dir / "pg_replslot")
+        subprocess.run(["mount", "-o", "remount,size=100m", slots], check=True)
+        world.await_durable(world.wal_end())
+    assert world.errors == []
     assert world.captured() == world.expected()
 
 

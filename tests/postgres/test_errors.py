@@ -51,7 +51,9 @@ from wal2lake.wire.commands import start_replication_logical
         ("57014", "ProcessInterrupts", errors.ConnectError),
         ("40001", "ProcessInterrupts", errors.ConnectError),
         ("57P05", "ProcessInterrupts", errors.ConnectError),
-        ("53100", "", errors.ServerError),
+        ("53000", "BasicOpenFilePerm", errors.ConnectError),
+        ("53100", "ReorderBufferSerializeChange", errors.ConnectError),
+        ("53200", "AllocSetAlloc", errors.ConnectError),
     ],
 )
 def test_sqlstate_and_source_function_decide(sqlstate: str, function: str, kind: type[errors.Wal2LakeError]) -> None:

@@ -43,7 +43,8 @@ _BY_SQLSTATE: dict[str, _Rule] = {
     "28000": (AuthError, "Check the role (it must exist and have LOGIN) and the lines of pg_hba.conf."),
     "3D000": (ConfigError, "Name an existing database in the DSN or PGDATABASE."),
     "42501": (RightsError, "Grant the right; streaming and slots need ALTER ROLE … REPLICATION."),
-    "53100": (ServerError, "The server's disk is full: free space there."),
+    "53100": (ConnectError, "The server's disk is full: free space there; it is tried again."),
+    "53200": (ConnectError, "The server is out of memory; it is tried again."),
     "53300": (ConnectError, "Raise max_connections or max_wal_senders, or end connections that idle."),
     "53400": (ServerConfigError, "Raise max_replication_slots and restart, or drop a slot that nobody uses."),
     "55P03": (LockedError, "It goes on when the ALTER, TRUNCATE or transaction that has or awaits the lock has ended."),
@@ -176,7 +177,9 @@ def _rule(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str
             return rule
     if sqlstate in _BY_SQLSTATE:
         return _BY_SQLSTATE[sqlstate]
-    passing = sqlstate.startswith(("08", "40", "57"))  # connection, rollback (recovery conflicts), intervention
+    # Connection, rollback (recovery conflicts), resources, intervention. On a server's full disk giving up would be the
+    # worst answer: the slot's WAL is part of what fills it.
+    passing = sqlstate.startswith(("08", "40", "53", "57"))
     return (ConnectError if passing else ServerError), None
 
 
