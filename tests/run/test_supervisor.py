@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from wal2lake.config import Config
 from wal2lake.errors import SlotMissingError
 from wal2lake.run import supervisor as module
+from wal2lake.run.logs import Line, read_line
 from wal2lake.run.supervisor import Child, ChildFailedError, Supervisor
 
 
@@ -88,9 +90,43 @@ def test_what_capture_waits_for_is_told(config: Config) -> None:
         _until(lambda: "cannot be reached" in supervisor.look()[1], 60.0)
         progress, note = supervisor.look()
         assert (progress.capture_state, progress.pipeline_state) == ("waiting", "starting")
-        assert "Trying again" in note
+        assert re.match(r"The server .*Trying again in [\d.]+ s\.$", note), note
     finally:
         supervisor.stop()
+    told = [read_line(line) for line in supervisor.children["capture"].log_file.read_text().splitlines()]
+    assert "WARNING" in [line.level for line in told]
+
+
+def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that was killed amid its work; what it warned of before is told with it."""
+    stamp = "2026-11-21 23:00:13,123"
+    told = [f"{stamp} WARNING The disk is slow.", f"{stamp} INFO All is well."]
+    _program(monkeypatch, tmp_path, "\n".join(f"echo '{line}' >&2" for line in told) + "\nkill -9 $$")
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 5.0)
+    supervisor = Supervisor(config)
+    supervisor.start()
+    pipeline = supervisor.children["pipeline"]
+    _until(lambda: supervisor.tick() or pipeline.process is None)
+    where = pipeline.log_file
+    how = f"was ended by signal 9 (Killed); its log is {where}"
+    assert pipeline.reason == f"The pipeline process {how}. It ends: The disk is slow."
+    assert where.read_text().splitlines() == told
+    supervisor.kill()
+
+
+@pytest.mark.parametrize(
+    ("state", "line", "shown"),
+    [
+        ("starting", Line("INFO", "The slot is being made."), "The slot is being made."),
+        ("waiting", Line("WARNING", "Not reached. Trying again."), "Not reached. Trying again."),
+        ("waiting", Line("INFO", "Capturing from slot s."), ""),
+        ("streaming", Line("WARNING", "Not reached. Trying again."), ""),
+    ],
+)
+def test_what_is_shown_of_capture(state: str, line: Line, shown: str, tmp_path: Path) -> None:
+    child = Child("capture", tmp_path / "capture.log")
+    child.tail.append(line)
+    assert module._waits_for(child, state) == shown
 
 
 def test_a_child_that_had_settled_is_started_again_at_once(

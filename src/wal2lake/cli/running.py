@@ -19,6 +19,7 @@ from wal2lake.config import Config
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.child import ROLES, stop_on_signals
+from wal2lake.run.logs import configure_logging
 from wal2lake.run.supervisor import Supervisor
 
 _TICK_S = 0.25
@@ -63,6 +64,7 @@ def pipeline(config: Config) -> None:
 
 
 def _alone(role: str, config: Config) -> None:
+    configure_logging()
     stop = threading.Event()
     stop_on_signals(stop)
     say(f"Running {role}; Ctrl-C ends it cleanly.")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
+from wal2lake.run.logs import configure_logging
 
 ERROR_PREFIX = "wal2lake-error: "
 EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: the parent may start this child again
@@ -69,6 +70,7 @@ def main() -> int:
         if not byte:
             return EXIT_TRANSIENT
         line += byte
+    configure_logging()
     stop = threading.Event()
     stop_on_signals(stop)
     threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()

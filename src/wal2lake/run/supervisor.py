@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -23,6 +24,7 @@ from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
 from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.run.child import ERROR_PREFIX, EXIT_TRANSIENT
+from wal2lake.run.logs import Line, read_line
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
@@ -34,7 +36,7 @@ class ChildFailedError(Wal2LakeError):
     """A child ended for a reason of its own, which stands in the message; ``exit_code`` is the child's."""
 
     def __init__(self, role: str, sentence: str, code: int) -> None:
-        super().__init__(sentence if sentence else f"The {role} process ended with exit code {code}.")
+        super().__init__(sentence)
         self.role = role
         self.code = code
 
@@ -51,7 +53,8 @@ class Child:
     pause: float = _FIRST_PAUSE_S
     due_at: float = 0.0
     sentence: str = ""
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=30))
+    code: int | None = None
+    tail: deque[Line] = field(default_factory=lambda: deque(maxlen=30))
     _reader: threading.Thread | None = None
 
     @property
@@ -62,6 +65,7 @@ class Child:
     def start(self, config: Config) -> None:
         """Start the process in a session of its own, so the terminal's Ctrl-C reaches the parent alone."""
         self.sentence = ""
+        self.tail.clear()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "wal2lake.run.child", self.role],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -75,7 +79,16 @@ class Child:
             self.process.stdin.write(json.dumps(asdict(config)).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            self.tail.append(f"The {self.role} process ended before it read its configuration.")
+            self.tail.append(Line("", f"The {self.role} process ended before it read its configuration."))
+
+    @property
+    def reason(self) -> str:
+        """Why it ended: its one sentence, or else what it told last that was not routine."""
+        if self.sentence:
+            return self.sentence
+        told = [line.text for line in self.tail if line.text and not line.is_routine][-3:]
+        ends = f" It ends: {' | '.join(told)}" if told else ""
+        return f"The {self.role} process {_ending(self.code)}; its log is {self.log_file}.{ends}"
 
     def signal(self, number: int) -> None:
         """Send ``number`` if there is a process."""
@@ -104,10 +117,8 @@ class Child:
         if self._reader is not None:
             self._reader.join(2.0)
         if self.process is not None and self.process.stdin is not None and not self.process.stdin.closed:
-            try:
+            with suppress(BrokenPipeError):  # a configuration that nobody has read is nobody's loss now
                 self.process.stdin.close()
-            except BrokenPipeError:
-                self.tail.append("")
 
     def _read(self, pipe: IO[bytes]) -> None:
         """Keep the end of what the child says, and all of it in its log file as long as that can be written."""
@@ -116,7 +127,8 @@ class Child:
                 line = raw.decode(errors="replace").rstrip("\n")
                 if line.startswith(ERROR_PREFIX):
                     self.sentence = json.loads(line.removeprefix(ERROR_PREFIX))["error"]
-                self.tail.append(line)
+                else:
+                    self.tail.append(read_line(line))
                 log.write(raw)
 
 
@@ -168,15 +180,13 @@ class Supervisor:
         """How far both are, and what is worth telling: why one is started again, or what capture waits for."""
         pids = {role: child.pid for role, child in self.children.items()}
         progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
-        capture = self.children["capture"]
-        waits_for = capture.tail[-1] if capture.tail and progress.capture_state != "streaming" else ""
-        return progress, self.note or waits_for
+        return progress, self.note or _waits_for(self.children["capture"], progress.capture_state)
 
     @property
     def note(self) -> str:
         """Why a child is being started again; empty while both live."""
         down = [child for child in self.children.values() if child.process is None]
-        return "; ".join(f"{child.role} starts again after: {child.sentence or _last_words(child)}" for child in down)
+        return "; ".join(f"{child.role} starts again after: {child.reason}" for child in down)
 
     def tick(self) -> None:
         """Start again what has died and is due; raise ChildFailedError for what must not be started again."""
@@ -201,8 +211,9 @@ class Supervisor:
 
     def _ended(self, child: Child, code: int) -> None:
         child.wait(0)
+        child.code = code
         if not _worth_another_start(code):
-            raise ChildFailedError(child.role, child.sentence or _last_words(child), code)
+            raise ChildFailedError(child.role, child.reason, code)
         if time.monotonic() - child.started_at > _SETTLED_S:
             child.pause = _FIRST_PAUSE_S
         child.process = None
@@ -215,7 +226,15 @@ def _worth_another_start(code: int) -> bool:
     return code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128
 
 
-def _last_words(child: Child) -> str:
-    return f"The {child.role} process failed; its log is {child.log_file}. It ends: " + " | ".join(
-        list(child.tail)[-3:]
-    )
+def _waits_for(child: Child, state: str) -> str:
+    """The last that the child told, as long as it is what keeps it from its work."""
+    if not child.tail or state == "streaming":
+        return ""
+    last = child.tail[-1]
+    return "" if last.is_routine and state != "starting" else last.text
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+    return f"ended with exit code {code}"
