@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from tests.apply.test_fold import ITEM, NOTE, PAIR, counted, histories, model, r
 from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.errors import LogFullError, SchemaChangeError, SinkError
 from wal2lake.sinks import datafiles
-from wal2lake.sinks.base import FileAction, SinkConflictError
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkUnavailableError, TargetError
 from wal2lake.sinks.delta import DeltaSink, table_uri
 
 SCHEMA = ITEM.arrow_schema
@@ -454,19 +455,36 @@ def test_files_of_a_write_that_fails_are_removed(filled: DeltaSink, monkeypatch:
 def test_a_lost_data_file_is_one_plain_sentence(filled: DeltaSink) -> None:
     for file in Path(filled.uri).glob("*.parquet"):
         file.unlink()
-    with pytest.raises(SinkError) as caught:
+    with pytest.raises(TargetError) as caught:
         filled.merge(folded(Event("D", old=(0, None, None, None))), 20, 11)
     assert "\n" not in str(caught.value)
     assert not caught.value.transient
 
 
-def test_a_full_disk_says_so(filled: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, LogFullError),
+        (errno.EDQUOT, LogFullError),
+        (errno.EMFILE, SinkUnavailableError),
+        (errno.EIO, SinkUnavailableError),
+        (errno.ESTALE, SinkUnavailableError),
+        (errno.ETIMEDOUT, SinkUnavailableError),
+        (errno.EROFS, SinkError),
+        (errno.EACCES, SinkError),
+    ],
+)
+@pytest.mark.parametrize("by_delta", [False, True])
+def test_only_what_is_wrong_with_this_table_is_its_own(
+    filled: DeltaSink, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception], by_delta: bool
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise DeltaError(f"Generic LocalFileSystem error: … (os error {number})") if by_delta else OSError(number, "…")
 
-    monkeypatch.setattr("wal2lake.sinks.delta.write_data_files", full)
-    with pytest.raises(LogFullError, match="is full"):
+    monkeypatch.setattr("wal2lake.sinks.delta.write_data_files", fails)
+    with pytest.raises(kind) as caught:
         filled.merge(folded(Event("I", (50, "a", "b", "c"))), 20, 11)
+    assert type(caught.value) is kind
     assert sorted(read(filled)) == ROWS
 
 

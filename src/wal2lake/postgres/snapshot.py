@@ -241,7 +241,9 @@ def _coalesce(pgconn: PGconn, low_water: int) -> None:
 
 
 def _without_header(batch: list[bytes]) -> list[bytes]:
-    """Cut the file header, which comes in the first row's message."""
+    """Cut the file header, which comes in the first row's message; none comes if COPY fails before that."""
+    if not batch:
+        return []
     start_of_rows = _BINARY_HEADER + 4 + int.from_bytes(batch[0][_BINARY_HEADER : _BINARY_HEADER + 4])
     first = batch[0][start_of_rows:]
     return [first, *batch[1:]] if first else batch[1:]

@@ -26,6 +26,12 @@ class SinkConflictError(SinkError):
     transient: ClassVar[bool] = True
 
 
+class SinkUnavailableError(SinkError):
+    """The lake's storage does not answer now, or this process is out of file handles or memory: nothing is lost."""
+
+    transient: ClassVar[bool] = True
+
+
 class TargetError(SinkError):
     """This target is not ours, not a copy, or cannot be one, however often it is tried; others are not concerned."""
 

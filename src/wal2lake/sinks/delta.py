@@ -9,7 +9,6 @@ Source: Delta transaction log protocol, "Transaction Identifiers".
 
 from __future__ import annotations
 
-import errno
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +25,11 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from wal2lake.apply.events import Fill, widens
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.rows import Mask
-from wal2lake.errors import RESYNC, LogFullError, SchemaChangeError, SinkError, Wal2LakeError
+from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
+from wal2lake.sinks.failures import failure
 from wal2lake.sinks.folder import Folder, table_uri
 from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
 
@@ -43,7 +43,6 @@ PROPERTIES: Final = {
 }
 _FEATURES: Final = {"timestampNtz"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _SMALL_FILES: Final = 16
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
 
@@ -315,7 +314,7 @@ class DeltaSink:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """Every failure below is one of ours: lost race, full disk, anything else."""
+        """Every failure below is one of ours."""
         try:
             yield
         except Wal2LakeError:
@@ -323,17 +322,7 @@ class DeltaSink:
         except CommitFailedError as error:
             raise SinkConflictError(f"Someone else committed to the Delta table at {self.uri} meanwhile.") from error
         except (DeltaError, OSError, pa.ArrowException) as error:
-            if getattr(error, "errno", None) == errno.ENOSPC or "os error 28" in str(error):
-                hint = "Free space or enlarge the disk; nothing is lost, and the pipeline goes on where it stands."
-                raise LogFullError(f"The disk under {self.uri} is full.", hint=hint) from error
-            raise SinkError(f"The Delta table at {self.uri} cannot be used: {_reason(error)}.") from error
-
-
-def _reason(error: Exception) -> str:
-    """One plain line; Arrow's own sentences may quote values, so of those only the kind."""
-    if isinstance(error, pa.ArrowException):
-        return type(error).__name__
-    return " ".join(_COLOUR.sub("", str(error)).split()).rstrip(".")
+            raise failure(self.uri, error) from error
 
 
 def _columns(table: DeltaTable) -> pa.Schema:

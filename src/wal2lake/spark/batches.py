@@ -29,10 +29,10 @@ from wal2lake.spark.apply import (
 )
 from wal2lake.spark.control import control_rows
 from wal2lake.spark.evolve import Follower, Source
-from wal2lake.spark.failures import quarantine_error
+from wal2lake.spark.failures import TABLE_ERRORS, quarantine_error
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.read import DecodeRules
-from wal2lake.spark.snapshot import TABLE_ERRORS, Snapshots
+from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder, known_tables
 from wal2lake.spark.tables import Table, snapshots_root
 

@@ -1,4 +1,5 @@
-"""What Spark says when something fails becomes one of our errors, so the supervisor knows what waiting can mend.
+"""Whose failure it is: Spark's becomes one of our errors, so the supervisor knows what waiting can mend; one table's
+names the table and its cure, so that the others can go on.
 
 Spark carries an exception of a Python process (the source's, a worker's) as text with its traceback. One of ours is
 recognised by its class name there; all else is Spark's own trouble, and worth a restart.
@@ -8,10 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
 
-from wal2lake.errors import SparkError, Wal2LakeError
+from wal2lake.errors import (
+    ProtocolError,
+    RightsError,
+    SchemaChangeError,
+    ServerConfigError,
+    ServerError,
+    SlotLostError,
+    SparkError,
+    UnrepresentableError,
+    Wal2LakeError,
+)
+from wal2lake.sinks.base import TargetError
 from wal2lake.spark.table_folder import Quarantine
+from wal2lake.wire.command_text import quote_identifier
+
+if TYPE_CHECKING:
+    from wal2lake.postgres.catalog import PublishedTable
+
+# They concern one table when its part of the work raises them; the others go on.
+TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError, ProtocolError, RightsError, ServerError)
 
 _OURS = re.compile(r"^wal2lake\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 
@@ -20,6 +40,24 @@ class SparkLostError(SparkError):
     """A Spark job or query ended for a reason of Spark's own: a process died, memory ran out, a worker was lost."""
 
     transient: ClassVar[bool] = True
+
+
+@contextmanager
+def reading(table: PublishedTable) -> Iterator[None]:
+    """What the server refuses in the block is refused for this table; what passes (ConnectError …) stays what it is.
+
+    Some of its SQLSTATEs stand for other things elsewhere: 58P01, a missing file, for WAL that a slot lost.
+    """
+    schema = quote_identifier(table.namespace)
+    try:
+        yield
+    except RightsError as error:
+        grants = f"GRANT USAGE ON SCHEMA {schema} and GRANT SELECT ON {table.quoted} to the pipeline's role"
+        hint = f"{grants}; where row security is on, also ALTER ROLE … BYPASSRLS. Then start again."
+        raise RightsError(error.message, hint=hint, relation=str(table)) from error
+    except (ServerError, ServerConfigError, SlotLostError) as error:
+        hint = "Mend the table, or take it out of the publication; then start again."
+        raise ServerError(error.message, hint=hint, relation=str(table)) from error
 
 
 def spark_failure(error: BaseException) -> Wal2LakeError:

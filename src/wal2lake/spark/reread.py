@@ -27,6 +27,7 @@ from wal2lake.postgres.connection import connect
 from wal2lake.postgres.tables import rows_by_key
 from wal2lake.spark.chunks import columns_as_read, table_schema
 from wal2lake.spark.evolve import Source
+from wal2lake.spark.failures import reading
 from wal2lake.spark.target import Target
 
 Mask = npt.NDArray[np.bool_]
@@ -88,7 +89,8 @@ def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table
         if table is None:
             return keys.slice(0, 0), LSN(0)
         table = replace(table, columns=columns_as_read(table, target.text_columns))
-        rows, bound = rows_by_key(connection, table, key_texts(keys))
+        with reading(table):
+            rows, bound = rows_by_key(connection, table, key_texts(keys))
     schema = table_schema(table)
     lenient = target.unrepresentable == "null"
     arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, lenient=lenient) if rows else []

@@ -30,13 +30,13 @@ import pyarrow as pa
 from wal2lake.apply.envelope import snapshot_envelope
 from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
-from wal2lake.errors import ProtocolError, SchemaChangeError, ServerError, UnrepresentableError, Wal2LakeError
+from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
 from wal2lake.postgres.tables import await_running_transactions, heap_files, live_columns
-from wal2lake.sinks.base import TargetError
 from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
+from wal2lake.spark.failures import TABLE_ERRORS, reading
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.landing import land_snapshot, target_schema
 from wal2lake.spark.table_folder import Chunk, DoneChunk, SnapshotPlan, TableFolder
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from wal2lake.config import Config
 
-# They concern one table; the others go on.
-TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError, ProtocolError)
 _ROUNDS = 20
 
 
@@ -203,8 +201,9 @@ def copy_chunk(task: CopyTask) -> int:
     messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, partial(_require_heap, task))
     batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
     try:
-        actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
-    except ServerError as error:
+        with reading(task.table):
+            actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
+    except (RightsError, ServerError) as error:
         _require_columns(task, error)
         raise
     chunk = DoneChunk(
@@ -224,7 +223,7 @@ def _require_heap(task: CopyTask, connection: Connection) -> None:
         raise TableChangedError("The table was rewritten while it was read.", relation=str(task.table))
 
 
-def _require_columns(task: CopyTask, error: ServerError) -> None:
+def _require_columns(task: CopyTask, error: Wal2LakeError) -> None:
     """COPY fails for a column, or a table, that was dropped after the plan was made."""
     with closing(connect(task.dsn, application_name="wal2lake copy")) as connection:
         now = {column.attnum for column in live_columns(connection, task.table.relation_id).values()}

@@ -1,0 +1,52 @@
+"""Whose trouble it is when a table's files cannot be used: the disk's, the storage's for now, or this one table's.
+
+The system's error number tells, wherever there is one. A file that is missing or is not what it should be is its
+table's. What has no number is a local table's as well; on an object store it may be anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Final
+
+import pyarrow as pa
+
+from wal2lake.errors import RESYNC, LogFullError, SinkError, Wal2LakeError
+from wal2lake.sinks.base import SinkUnavailableError, TargetError
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # delta-rs, as Rust has it
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+_PASSING: Final = {errno.EAGAIN, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT}
+_DAMAGE: Final = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+
+
+def failure(uri: str, error: Exception) -> Wal2LakeError:
+    """The error of ours for what a library or the system said of the table at ``uri``."""
+    number = _number(error)
+    if number in _FULL:
+        hint = "Free space or enlarge the disk; nothing is lost, and the pipeline goes on where it stands."
+        return LogFullError(f"The disk under {uri} is full.", hint=hint)
+    message = f"The Delta table at {uri} cannot be used: {_reason(error)}."
+    if number in _PASSING or isinstance(error, MemoryError):
+        return SinkUnavailableError(message, hint="It is tried again.")
+    if number in _DAMAGE or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
+        return TargetError(message, hint=f"A file is lost or damaged. Put it back, or: {RESYNC}")
+    return SinkError(message)
+
+
+def _number(error: Exception) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if isinstance(error, FileNotFoundError):
+        return errno.ENOENT
+    said = _OS_ERROR.search(str(error))
+    return int(said.group(1)) if said else None
+
+
+def _reason(error: Exception) -> str:
+    """One plain line; Arrow's own sentences may quote values, so of those only the kind."""
+    if isinstance(error, pa.ArrowException):
+        return type(error).__name__
+    return " ".join(_COLOUR.sub("", str(error)).split()).rstrip(".")
