@@ -66,6 +66,52 @@ def test_a_column_that_was_there_and_is_published_later_stops(site: Site) -> Non
     stops(site, "before it was published")
 
 
+@pytest.mark.parametrize("identity", ["FULL", "NOTHING"])
+@pytest.mark.parametrize("anew", ["", ", ADD PRIMARY KEY (id, part)", ", ADD PRIMARY KEY (id) DEFERRABLE"])
+def test_a_key_that_names_one_row_no_more_stops(site: Site, identity: str, anew: str) -> None:
+    """Such a table is announced without its key, and two rows with one key would become one."""
+    one_table(site, "id int PRIMARY KEY, part int NOT NULL, note text", "1, 1, 'a'")
+    site.sql(f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    with site.one_session():
+        site.sql("INSERT INTO t VALUES (2, 1, 'b')")
+        site.run()
+        site.sql(f"ALTER TABLE t DROP CONSTRAINT t_pkey{anew}")
+        site.sql(f"INSERT INTO t VALUES ({3 if 'DEFERRABLE' in anew else 2}, 2, 'c')")
+        stops(site, "several rows")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD UNIQUE (part)",
+        "ALTER TABLE t ALTER id TYPE bigint",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD UNIQUE (id), ALTER id SET NOT NULL",
+        "ALTER TABLE t RENAME CONSTRAINT t_pkey TO other",
+        "REINDEX TABLE t",
+    ],
+)
+def test_a_key_under_full_identity_that_still_names_one_row_is_followed(site: Site, statement: str) -> None:
+    site.sql("CREATE TABLE public.t (id int PRIMARY KEY, part int)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    site.publish("t")
+    site.run()
+    with site.one_session():
+        site.sql("INSERT INTO t VALUES (1, 1)")
+        site.run()
+        site.sql(statement, "INSERT INTO t VALUES (2, 2)", "UPDATE t SET part = 3 WHERE id = 1")
+        site.run()
+        site.same("public.t")
+
+
+@pytest.mark.parametrize("gone", ["DROP TABLE t", "ALTER TABLE t RENAME id TO number"])
+def test_what_became_of_a_key_after_the_batch_says_nothing_about_it(site: Site, gone: str) -> None:
+    site.sql("CREATE TABLE public.t (id int PRIMARY KEY, n int)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    site.publish("t")
+    site.run()
+    site.sql("INSERT INTO t VALUES (1, 1)", gone)
+    site.run()
+    assert site.lake("public.t") == [(1, 1)]
+
+
 def test_a_generated_column_that_is_published_later_stops(site: Site) -> None:
     site.sql("CREATE TABLE public.t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (2 * id) STORED)")
     site.sql("INSERT INTO t VALUES (1)")

@@ -48,6 +48,12 @@ def live_columns(connection: Connection, relation_id: int) -> Mapping[str, LiveC
     return {name: LiveColumn(*values) for name, *values in rows}
 
 
+def unique_keys(connection: Connection, relation_id: int) -> frozenset[frozenset[int]]:
+    """The sets of attnums that name one row at any time: NOT NULL, unique in the whole table, not DEFERRABLE."""
+    with mapped_errors():
+        return frozenset(frozenset(attnums) for (attnums,) in connection.execute(_UNIQUE_KEYS, [relation_id]))
+
+
 def fast_default_row(connection: Connection, table: PublishedTable, columns: Sequence[CatalogColumn]) -> bytes:
     """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each value in its own type."""
     values = ", ".join(
@@ -130,6 +136,15 @@ SELECT a.attname::text, a.attnum::int,
        a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' OR a.attnotnull
   FROM pg_attribute a
  WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+_UNIQUE_KEYS = """
+SELECT k.attnums
+  FROM pg_index i, LATERAL (SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1]) k (attnums)
+ WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
+   AND i.indexprs IS NULL
+   AND NOT EXISTS (SELECT FROM pg_attribute a
+                    WHERE a.attrelid = i.indrelid AND a.attnum = ANY (k.attnums) AND NOT a.attnotnull)
 """
 
 _WRITERS = """

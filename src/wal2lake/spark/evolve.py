@@ -13,7 +13,7 @@ Source: PostgreSQL documentation, "pg_attribute"; "ALTER TABLE", notes on ADD CO
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -26,7 +26,7 @@ from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
-from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns
+from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
 from wal2lake.spark.chunks import columns_as_read
 from wal2lake.spark.landing import target_schema
 from wal2lake.spark.table_folder import Followed, SnapshotPlan, TableFolder
@@ -49,11 +49,13 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Present:
     """What the catalog says of a table by now: its columns by name, the greatest attnum when it was first read, and
-    whether any of the files that it was read from is gone: then its rows were written anew, and not to the WAL."""
+    whether any of the files that it was read from is gone: then its rows were written anew, and not to the WAL.
+    ``keys``: the sets of attnums of which the server sees to it that they name one row."""
 
     columns: Mapping[str, LiveColumn]
     attributes: int
     rewritten: bool
+    keys: Collection[frozenset[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Follower:
             followed = before
             for schema in _not_yet_followed(versions, before, start, end):
                 require_key(schema, self.plan)
+                require_unique(schema, self.plan, present)
                 followed = follow(followed, schema, present)
             fill = self._fill(connection, versions, present)
         for schema in news:
@@ -93,7 +96,8 @@ class Follower:
         oid = self.source.relation_id
         files = set(filter(None, heap_files(connection, [oid])[oid].split(",")))
         rewritten = not files.issuperset(filter(None, self.plan.heap.split(",")))
-        return Present(live_columns(connection, oid), self.plan.attributes, rewritten)
+        keys = unique_keys(connection, oid)
+        return Present(live_columns(connection, oid), self.plan.attributes, rewritten, keys)
 
     def _fill(self, connection: Connection, versions: Sequence[TableSchema], present: Present) -> dict[str, pa.Scalar]:
         """The fast defaults of younger columns; those without hold NULL in older rows unless these were rewritten."""
@@ -128,6 +132,14 @@ def require_key(schema: TableSchema, plan: SnapshotPlan) -> None:
         _refuse(schema, None, "The table's replica identity changed, so its rows are named by other columns now.")
     if not columns.issuperset(plan.key):
         _refuse(schema, sorted(set(plan.key) - columns)[0], "A column of the table's key is gone.")
+
+
+def require_unique(schema: TableSchema, plan: SnapshotPlan, present: Present) -> None:
+    """Where the server announces no key (identity FULL or NOTHING), the catalog says whether it still is one."""
+    if schema.replica_identity in "di" or not plan.key or not present.columns:
+        return
+    if frozenset(column.attnum for column in plan.columns if column.name in plan.key) not in present.keys:
+        _refuse(schema, None, f"The key ({', '.join(plan.key)}) is none any more: several rows may have the same.")
 
 
 def follow(followed: Followed, schema: TableSchema, present: Present) -> Followed:
