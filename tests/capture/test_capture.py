@@ -132,6 +132,22 @@ def test_an_idle_publication_lets_the_slot_advance(world: World) -> None:
         world.sql(f"DROP TABLE {world.name}_other")
 
 
+def test_a_locked_table_does_not_keep_it_from_starting(world: World) -> None:
+    """As by an ALTER that waits for a query to end, or a VACUUM FULL; the changes of other tables go on meanwhile."""
+    world.sql(f"CREATE TABLE {world.name}_b (id int PRIMARY KEY)")
+    world.sql(f"ALTER PUBLICATION {world.name} ADD TABLE {world.name}_b")
+    world.make_slots()
+    for first in (1, 2):  # without a log, and with one
+        with psycopg.connect(world.server.dsn) as locking:
+            locking.execute(f"LOCK TABLE {world.name} IN ACCESS EXCLUSIVE MODE".encode())
+            with world.capturing():
+                world.sql(f"INSERT INTO {world.name}_b VALUES ({first})")
+                world.await_durable(world.wal_end())
+    assert world.errors == []
+    assert world.captured() == world.expected()
+    world.sql(f"DROP TABLE {world.name}_b")
+
+
 def test_the_idle_position_is_where_it_goes_on(world: World) -> None:
     world.make_slots()
     with world.capturing():

@@ -60,6 +60,20 @@ def test_a_missing_publication(server: EmbeddedPostgres) -> None:
     assert finding.sql is not None and finding.sql.startswith('CREATE PUBLICATION "absent"')
 
 
+def test_a_locked_table_does_not_hold_it_up(
+    server: EmbeddedPostgres, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wal2lake.postgres.preflight._LOCK_TIMEOUT", "200ms")
+    with connect(server.dsn) as locking:
+        locking.execute("BEGIN; LOCK TABLE preflight.sound IN ACCESS EXCLUSIVE MODE")
+        found = faults(server.dsn)
+        locking.execute("ROLLBACK")
+    (finding,) = by_name(found, "publication")
+    assert finding.level == "error"
+    assert "cannot be looked at now" in finding.text
+    assert by_name(found, "max_slot_wal_keep_size")
+
+
 def test_a_slot_in_use_or_of_another_kind(server: EmbeddedPostgres, connection: Connection) -> None:
     with replication_connection(server.dsn) as pgconn:
         create_slot(pgconn, "preflight_busy", temporary=True)

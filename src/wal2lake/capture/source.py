@@ -2,6 +2,8 @@
 
 PostgreSQL itself would not object. It starts a stream that asks for less than the slot has at the slot's position,
 silently, so changes that the log never got would be missing for ever; and it knows nothing of the log.
+
+Nothing here opens a published table: capture must resume while an ALTER, a VACUUM FULL or a LOCK holds one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from wal2lake.changelog.patience import patiently
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
+from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.slots import SlotState, create_slot, require_slot, slot_state
 
@@ -45,7 +47,7 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> None:
     """Check that the slot can be streamed from and continues ``writer``'s log. Raises as open_log does."""
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
-        published_tables(connection, config.source.publication)
+        require_publication(connection, config.source.publication)
         log.check_identity(_identity(config, identify(connection), log.start_lsn))
         try:
             state = _free_slot(connection, config.source.slot, stop)
@@ -77,7 +79,7 @@ def check_position(state: SlotState, durable: LSN) -> None:
 
 def _new_identity(config: Config, stop: Event) -> LogIdentity:
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
-        published_tables(connection, config.source.publication)
+        require_publication(connection, config.source.publication)
         system = identify(connection)
         state = slot_state(connection, config.source.slot)
         if state is None:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
-from wal2lake.errors import PublicationError, Wal2LakeError
+from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.sinks.delta import DeltaSink, table_uri
+
+_LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,12 @@ def read_status(config: Config) -> Status:
 
 
 def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
+    settings = {"lock_timeout": _LOCK_TIMEOUT}
     try:
-        with connect(config.source.dsn, application_name="wal2lake status") as connection, mapped_errors():
+        with (
+            connect(config.source.dsn, application_name="wal2lake status", settings=settings) as connection,
+            mapped_errors(),
+        ):
             slot = slot_state(connection, config.source.slot)
             if slot is None:
                 problems.append(f"There is no replication slot {config.source.slot} on the server.")
@@ -73,7 +79,9 @@ def _published(connection: Connection, config: Config, problems: list[str]) -> l
         return [(table.namespace, table.name) for table in published_tables(connection, config.source.publication)]
     except PublicationError as error:
         problems.append(str(error))
-        return []
+    except LockedError as error:
+        problems.append(f"The published tables cannot be listed now. {error}")
+    return []
 
 
 def _log(config: Config, problems: list[str]) -> LogStatus | None:

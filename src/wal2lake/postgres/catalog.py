@@ -94,7 +94,8 @@ def identify(connection: Connection | PGconn) -> SystemIdentity:
 def published_tables(connection: Connection, publication: str) -> list[PublishedTable]:
     """The tables of ``publication``, by name, with their published columns in attnum order.
 
-    Raises PublicationError when there is no such publication; an empty one gives [].
+    Raises PublicationError when there is no such publication; an empty one gives []. PostgreSQL opens the tables for
+    it, and so waits for whoever locks one exclusively: past the connection's lock_timeout it raises LockedError.
     """
     lists = connection.info.server_version >= 150000
     query = _TABLES.format(
@@ -102,7 +103,7 @@ def published_tables(connection: Connection, publication: str) -> list[Published
         rowfilter="p.rowfilter" if lists else "NULL::text",
     )
     with mapped_errors():
-        _require_publication(connection, publication)
+        require_publication(connection, publication)
         rows = connection.execute(query.encode(), [publication]).fetchall()
         columns = connection.execute(_COLUMNS, [[row[0] for row in rows], lists]).fetchall()
     by_table: dict[int, list[CatalogColumn]] = {}
@@ -124,8 +125,10 @@ def _listed(columns: list[CatalogColumn], attnames: list[str] | None) -> tuple[C
     return tuple(column for column in columns if attnames is None or column.name in attnames)
 
 
-def _require_publication(connection: Connection, publication: str) -> None:
-    found = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication]).fetchone()
+def require_publication(connection: Connection, publication: str) -> None:
+    """Raise PublicationError when there is no such publication. Opens no table, so no lock on one is waited for."""
+    with mapped_errors():
+        found = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication]).fetchone()
     if found is None:
         raise PublicationError(
             f"There is no publication {publication} in database {connection.info.dbname}.",

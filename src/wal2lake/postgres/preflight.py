@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wal2lake.errors import PublicationError, Wal2LakeError
+from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.slots import SlotState, slot_states
@@ -23,6 +23,7 @@ Level = Literal["ok", "warning", "error"]
 
 _SHORT_TIMEOUT_MS = 5000
 _LONG_TRANSACTION_S = 10
+_LOCK_TIMEOUT = "5s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Probe:
     settings: dict[str, str] = field(default_factory=dict)
     slots: list[SlotState] = field(default_factory=list)
     tables: list[PublishedTable] | None = None
+    locked: LockedError | None = None
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql.encode(), parameters).fetchall()
@@ -66,7 +68,9 @@ def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
 
     Raises what map_error says when no ordinary connection can be made.
     """
-    with contextlib.closing(connect(dsn, application_name="wal2lake check")) as connection, mapped_errors():
+    settings = {"lock_timeout": _LOCK_TIMEOUT}
+    opened = connect(dsn, application_name="wal2lake check", settings=settings)
+    with contextlib.closing(opened) as connection, mapped_errors():
         probe = _probe(dsn, connection, publication, slot)
         return [finding for check in CHECKS for finding in check(probe)]
 
@@ -75,8 +79,12 @@ def _probe(dsn: str, connection: Connection, publication: str, slot: str) -> Pro
     probe = Probe(dsn, connection, publication, slot, slots=slot_states(connection))
     probe.role = probe.query("SELECT current_user::text")[0][0]
     probe.settings = dict(probe.query("SELECT name, setting FROM pg_settings"))
-    with contextlib.suppress(PublicationError):  # the check of the publication says so
+    try:
         probe.tables = published_tables(connection, publication)
+    except LockedError as error:
+        probe.locked = error
+    except PublicationError:
+        probe.tables = None  # the check of the publication says so
     return probe
 
 
@@ -134,6 +142,10 @@ def _senders_free(probe: Probe) -> Iterator[Finding]:
 
 def _publication(probe: Probe) -> Iterator[Finding]:
     name = quote_identifier(probe.publication)
+    if probe.locked is not None:
+        text = f"The tables of publication {probe.publication} cannot be looked at now. {probe.locked}"
+        yield Finding("publication", "error", text)
+        return
     if probe.tables is None:
         text = f"There is no publication {probe.publication} in database {probe.connection.info.dbname}."
         cure = f"CREATE PUBLICATION {name} FOR TABLE …;  -- or FOR ALL TABLES, as superuser"
