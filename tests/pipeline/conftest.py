@@ -122,6 +122,13 @@ class Site:
         snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, lambda reason: None)
         return Batches(self.config, LOCAL, log, snapshots)
 
+    def begin_new_log(self) -> None:
+        """Begin a new log where the old one ends, as a new capture does with a slot that is there."""
+        self.identity = replace(self.identity, start_lsn=ChangeLog.open(self.config.log.path).last_end_lsn)
+        Path(self.config.log.path).rename(f"{self.config.log.path}~old")
+        ChangeLog.create(self.config.log.path, self.identity)
+        self.position = 0
+
     def source(self, table: str) -> list[tuple[Any, ...]]:
         rows = self.connection.execute(f"SELECT * FROM {table}".encode()).fetchall()
         return sorted(rows, key=repr)

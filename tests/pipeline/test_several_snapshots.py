@@ -154,6 +154,27 @@ def test_a_driver_that_dies_while_the_stages_are_committed(
     site.same("public.t")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_another_log_takes_over_where_the_lake_stands(
+    site: Site, lose_keeper: Callable[[Any], None], several: bool
+) -> None:
+    """A log is lost, or thrown away, right after its last commit was applied; the slot goes on."""
+    make_table(site)
+    site.run()
+    site.sql("UPDATE t SET n = 1 WHERE id < 9")
+    site.run()
+    site.begin_new_log()
+    site.sql("UPDATE t SET n = 2 WHERE id < 5", "DELETE FROM t WHERE id = 7")
+    if several:
+        lose_keeper(first_half_then_lost)
+        move_rows(site)
+    site.run()
+    site.same("public.t")
+    site.sql("UPDATE t SET n = 3 WHERE id = 6")
+    site.run()
+    site.same("public.t")
+
+
 def _interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
 

@@ -120,6 +120,24 @@ def test_what_is_applied_is_not_applied_again(filled: DeltaSink) -> None:
     assert len(read(filled)) == 10
 
 
+def test_another_snapshot_is_another_even_where_the_table_stands_at_its_lsn(sink: DeltaSink) -> None:
+    first, second = (sink.write_files(as_table(rows).to_batches(), SCHEMA) for rows in (ROWS[:4], ROWS[:7]))
+    sink.commit_files(first, 10, SCHEMA, None, plan_id="a1")
+    sink.commit_files(first, 10, SCHEMA, 10, replace=True, plan_id="a1")
+    assert DeltaTable(sink.uri).version() == 0
+    sink.merge(folded(Event("D", old=(0, None, None, None))), 11, 10)
+    DeltaTable(sink.uri).create_checkpoint()
+    sink.commit_files(first, 10, SCHEMA, 11, replace=True, plan_id="a1")
+    assert len(read(sink)) == 3
+    with pytest.raises(SinkConflictError, match="stands at 0/B, but 0/A was expected"):
+        sink.commit_files(second, 9, SCHEMA, 10, replace=True, plan_id="a2")
+    sink.commit_files(second, 9, SCHEMA, 11, replace=True, plan_id="a2")
+    assert sorted(read(sink)) == ROWS[:7]
+    state = sink.state()
+    assert state is not None
+    assert state.applied_lsn == 9
+
+
 def test_a_batch_that_does_not_start_where_the_table_stands_is_refused(filled: DeltaSink) -> None:
     with pytest.raises(SinkConflictError, match="stands at 0/B, but 0/C was expected"):
         filled.merge(folded(Event("D", old=(0, None, None, None))), 20, 12)

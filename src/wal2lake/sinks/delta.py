@@ -2,7 +2,8 @@
 
 (pipeline, LSN) travels as the app transaction of the very commit that carries the data, and no commit is ever retried
 on another version (max_commit_retries=0): if anyone committed in between, ours fails and nothing is doubled.
-A table that bears no app transaction of this pipeline is not ours, and is never written.
+A table that bears no app transaction of this pipeline is not ours, and is never written. A second app transaction says
+which snapshot the rows began with: an LSN alone does not tell two snapshots apart that start at the same one.
 
 Source: Delta transaction log protocol, "Transaction Identifiers".
 """
@@ -56,6 +57,7 @@ class DeltaSink:
         self.uri = uri
         self.pipeline = pipeline
         self._app_id = f"wal2lake:{pipeline}"
+        self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
         self._folder = Folder(uri)
 
     def state(self) -> SinkState | None:
@@ -83,20 +85,23 @@ class DeltaSink:
         schema: pa.Schema,
         applied: int | None,
         replace: bool = False,
+        plan_id: str | None = None,
     ) -> None:
         """Commit files that write_files wrote: append them, or ``replace`` all rows and columns by theirs.
 
-        ``applied`` None: create the table, which must not exist yet.
+        ``applied`` None: create the table, which must not exist yet. ``plan_id`` (hexadecimal) names the snapshot of
+        which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
         """
         _refuse_case_twins(schema)
         with self._mapped():
             table = self._open()
-            if self._done(table, lsn, applied):
+            other = table is not None and plan_id is not None and not self._holds_snapshot(table, plan_id)
+            if self._done(table, lsn, applied, by_another=other):
                 return
             if table is None:
-                self._create(actions, lsn, schema)
+                self._create(actions, lsn, schema, plan_id)
             elif replace:
-                self._replace(table, actions, schema, lsn)
+                self._replace(table, actions, schema, lsn, plan_id)
             else:
                 self._require(table, schema)
                 self._commit(table, actions, [], lsn)
@@ -191,10 +196,16 @@ class DeltaSink:
         assert applied is not None
         return SinkState(table.version(), LSN(applied), _columns(table))
 
-    def _done(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
-        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
+    def _holds_snapshot(self, table: DeltaTable, plan_id: str) -> bool:
+        return bool(table.transaction_version(self._snapshot_id) == int(plan_id, 16))
+
+    def _done(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
+        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told.
+
+        ``by_another``: what is applied there is not of the snapshot that ``lsn`` is of.
+        """
         stands = None if table is None else self._state(table).applied_lsn
-        if stands is not None and stands >= lsn:
+        if stands is not None and stands >= lsn and not by_another:
             return True
         if stands != applied:
             at = "does not exist" if stands is None else f"stands at {stands}"
@@ -202,7 +213,7 @@ class DeltaSink:
             raise SinkConflictError(f"The Delta table at {self.uri} {at}, but {told}.", lsn=lsn)
         return False
 
-    def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema) -> None:
+    def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
         foreign = set(self._folder.names()) - {"_delta_log"}
         foreign = {name for name in foreign if not name.startswith("part-")}
         if foreign:
@@ -215,7 +226,7 @@ class DeltaSink:
                 [_add(action) for action in actions],
                 mode="error",
                 configuration=PROPERTIES,
-                commit_properties=self._properties(lsn),
+                commit_properties=self._properties(lsn, plan_id),
             )
         except DeltaError:
             if DeltaTable.is_deltatable(self.uri):
@@ -245,7 +256,14 @@ class DeltaSink:
                 commit_properties=self._properties(lsn),
             )
 
-    def _replace(self, table: DeltaTable, actions: Sequence[FileAction], schema: pa.Schema, lsn: int | None) -> None:
+    def _replace(
+        self,
+        table: DeltaTable,
+        actions: Sequence[FileAction],
+        schema: pa.Schema,
+        lsn: int | None,
+        plan_id: str | None = None,
+    ) -> None:
         """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
         features = table.protocol().writer_features or ()
         with self._durably(table):
@@ -259,7 +277,7 @@ class DeltaSink:
                 [_add(action) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
-                commit_properties=self._properties(lsn),
+                commit_properties=self._properties(lsn, plan_id),
             )
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
@@ -282,13 +300,14 @@ class DeltaSink:
                 hint="Evolve the table before files are written for it.",
             )
 
-    def _properties(self, lsn: int | None) -> CommitProperties:
+    def _properties(self, lsn: int | None, plan_id: str | None = None) -> CommitProperties:
         if lsn is None:
             return CommitProperties({"wal2lake.pipeline": self.pipeline}, max_commit_retries=0)
+        snapshot = [] if plan_id is None else [Transaction(self._snapshot_id, int(plan_id, 16))]
         return CommitProperties(
             {"wal2lake.pipeline": self.pipeline, "wal2lake.lsn": str(LSN(lsn))},
             max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id, int(lsn))],
+            app_transactions=[Transaction(self._app_id, int(lsn)), *snapshot],
         )
 
     @contextmanager

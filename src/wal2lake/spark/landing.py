@@ -39,7 +39,7 @@ def land_snapshot(folder: TableFolder, plan: SnapshotPlan, target: Target, name:
     chunks = list(folder.chunks(plan.plan_id).values())
     stages = stages_of(chunks)
     schema = planned_schema(plan, *name)
-    commit_stages(target.sink(), stages, plan.key, target_schema(schema, target), lsn)
+    commit_stages(target.sink(), stages, plan, target_schema(schema, target), lsn)
     if len(stages) > 1:
         folder.converge_until(max(stage.snapshot.bound_lsn for stage in stages))
     snapshots = [json.loads(stage.snapshot.to_json()) for stage in stages]
@@ -63,17 +63,18 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 
 
-def commit_stages(sink: DeltaSink, stages: Sequence[Stage], key: Sequence[str], schema: pa.Schema, lsn: int) -> None:
+def commit_stages(sink: DeltaSink, stages: Sequence[Stage], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
     """Commit the oldest files, then for each newer snapshot delete the keys it read, and commit its files.
 
+    The first bears the plan's id: a table that stands at the same LSN by another snapshot is replaced like any other.
     The 2n − 1 commits of n snapshots take the last LSNs up to ``lsn``: below the log's start, where nothing else is.
     """
-    assert key or len(stages) == 1, "rows without a key cannot come from several snapshots"
+    assert plan.key or len(stages) == 1, "rows without a key cannot come from several snapshots"
     at = lsn - 2 * (len(stages) - 1)
     standing = _standing(sink, lsn)
-    sink.commit_files(stages[0].actions, at, schema, standing, replace=standing is not None)
+    sink.commit_files(stages[0].actions, at, schema, standing, replace=standing is not None, plan_id=plan.plan_id)
     for stage in stages[1:]:
-        sink.merge(_deletes(sink, stage, key, schema), at + 1, at)
+        sink.merge(_deletes(sink, stage, plan.key, schema), at + 1, at)
         sink.commit_files(stage.actions, at + 2, schema, at + 1)
         at += 2
 
