@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from wal2lake.cli.main import app
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.slots import create_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -84,16 +86,31 @@ def test_status_says_what_is_there_beside_what_is_missing(server: EmbeddedPostgr
 
 
 @pytest.mark.server
-def test_an_interrupted_backup_leaves_nothing_behind(server: EmbeddedPostgres, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_backup_leaves_nothing_behind(
+    server: EmbeddedPostgres, tmp_path: Path, number: signal.Signals
+) -> None:
     arguments = ["basebackup", "copy", "--dsn", server.dsn, "--checkpoint", "fast", "--max-rate", "32", "--progress"]
     command = [sys.executable, "-m", "wal2lake", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as backup:
         assert backup.stderr is not None
         assert backup.stderr.readline().endswith("%)\n")
-        backup.send_signal(signal.SIGINT)
+        backup.send_signal(number)
         said = backup.stderr.read()
     assert (backup.returncode, "Interrupted." in said) == (130, True), said
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "spark"),
+    [(["check"], False), (["drop"], False), (["log", "list"], False), (["run"], True), (["verify"], True)],
+)
+def test_spark_has_options_where_it_runs(command: list[str], spark: bool) -> None:
+    found = get_command(app)
+    for word in command:
+        found = found.commands[word]  # type: ignore[attr-defined]
+    names = {name for parameter in found.params for name in parameter.opts}
+    assert ({"--config", "--set"} <= names, {"--master", "--conf", "--mode"} & names != set()) == (True, spark)
 
 
 def _await_active(server: EmbeddedPostgres) -> None:

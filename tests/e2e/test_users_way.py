@@ -150,8 +150,8 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         assert "Another process runs the pipeline" in second.stderr or "Another capture process" in second.stderr
         _interrupt(process)
 
-        segments = _wal2lake("log", "list", "--json", folder=tmp_path).stdout.splitlines()
-        assert sum(json.loads(segment)["commits"] for segment in segments) >= 2
+        segments = json.loads(_wal2lake("log", "list", "--json", folder=tmp_path).stdout)
+        assert sum(segment["commits"] for segment in segments) >= 2
         assert "Insert" in _wal2lake("log", "dump", folder=tmp_path).stdout
         assert "0 faults" in _wal2lake("log", "verify", folder=tmp_path).stderr
         assert json.loads(_wal2lake("log", "verify", "--json", folder=tmp_path).stdout)["faults"] == []

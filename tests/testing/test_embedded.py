@@ -26,3 +26,8 @@ def test_a_setting_that_cannot_be_is_named() -> None:
         EmbeddedPostgres(settings={"wal_level": "none"}),
     ):
         pass
+
+
+def test_what_a_program_says_before_it_fails_is_told(server: EmbeddedPostgres) -> None:
+    with pytest.raises(ServerConfigError, match=r"initdb ended with code 1(.|\n)*exists but is not empty"):
+        server.run_program("initdb", "-D", str(server.data_dir))

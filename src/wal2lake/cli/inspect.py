@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from wal2lake.cli.options import with_config
+from wal2lake.cli.options import with_config, with_spark_config
 from wal2lake.cli.output import console, err_console, print_json, say
 from wal2lake.config import Config
 from wal2lake.errors import VerifyError
@@ -57,7 +57,7 @@ def _places(found: Status) -> Table:
     return table
 
 
-@with_config
+@with_spark_config
 def verify(
     config: Config,
     tables: Annotated[list[str] | None, typer.Argument(help="schema.table …; all without.")] = None,

@@ -22,15 +22,14 @@ app = typer.Typer(help="The change log: list its segments, dump its messages, ve
 @app.command("list")
 @with_config
 def list_(
-    config: Config, as_json: Annotated[bool, typer.Option("--json", help="One JSON object per segment.")] = False
+    config: Config, as_json: Annotated[bool, typer.Option("--json", help="A JSON array of segments.")] = False
 ) -> None:
     """One line per segment, oldest first."""
     from wal2lake.changelog.dump import list_segments  # noqa: PLC0415 - the core installs without Arrow
 
     segments = list(list_segments(_open(config)))
     if as_json:
-        for segment in segments:
-            print_json(segment)
+        print_json(segments)
         return
     table = Table(*(segments[0] if segments else ("segment",)), box=None)
     for segment in segments:

@@ -1,7 +1,8 @@
-"""The options that every command shares are declared once, and reach the command as one Config.
+"""The options that commands share are declared once, and reach the command as one Config.
 
 `with_config` puts them into the command's signature, where the command line library finds them, and takes them out
-again before the command is called.
+again before the command is called. Only where Spark runs, `with_spark_config` adds Spark's: an option that a command
+advertises has an effect.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ _SHARED: dict[str, Any] = {
     "slot": Annotated[str | None, _option("The logical replication slot.", "--slot")],
     "log": Annotated[str | None, _option("The change log's folder.", "--log")],
     "lake": Annotated[str | None, _option("The folder of the Delta tables.", "--lake")],
-    "mode": Annotated[str | None, _option("mirror (the tables as they are) or append (every change a row).", "--mode")],
-    "master": Annotated[str | None, _option("Spark's master, as local[2,4] or spark://host:7077.", "--master")],
-    "spark_conf": Annotated[list[str] | None, _option("A Spark setting NAME=VALUE; may be repeated.", "--conf")],
     "settings": Annotated[
         list[str] | None, _option("Any setting SECTION.KEY=VALUE of the file; may be repeated.", "--set")
     ],
+}
+_SPARK: dict[str, Any] = {
+    "mode": Annotated[str | None, _option("mirror (the tables as they are) or append (every change a row).", "--mode")],
+    "master": Annotated[str | None, _option("Spark's master, as local[2,4] or spark://host:7077.", "--master")],
+    "spark_conf": Annotated[list[str] | None, _option("A Spark setting NAME=VALUE; may be repeated.", "--conf")],
 }
 _PLACES = {
     "dsn": "source.dsn",
@@ -57,17 +60,29 @@ _PLACES = {
 
 def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command(config, …)`` the shared options on its command line."""
+    return _extended(command, "config", _SHARED, resolve)
+
+
+def with_spark_config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with Spark's options, for a command that runs Spark."""
+    return _extended(command, "config", {**_SHARED, **_SPARK}, resolve)
+
+
+def _extended(
+    command: Callable[..., Any], name: str, options: dict[str, Any], resolved: Callable[..., Any]
+) -> Callable[..., Any]:
+    """``command`` with ``options`` on its command line instead of its argument ``name``, which is made of them."""
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "config"]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != name]
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in _SHARED.items()
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for option, annotation in options.items()
     ]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in _SHARED}
-        return command(config=resolve(**given), **values)
+        given = {option: values.pop(option) for option in options}
+        return command(**{name: resolved(**given)}, **values)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     wrapper.__signature__ = signature.replace(parameters=parameters + shared)  # type: ignore[attr-defined]

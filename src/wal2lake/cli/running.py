@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from wal2lake.cli.options import with_config
+from wal2lake.cli.options import with_config, with_spark_config
 from wal2lake.cli.output import err_console, print_json, say
 from wal2lake.config import Config
 from wal2lake.monitor.progress import read_progress
@@ -25,7 +25,7 @@ from wal2lake.run.supervisor import Supervisor
 _TICK_S = 0.25
 
 
-@with_config
+@with_spark_config
 def run(config: Config) -> None:
     """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
 
@@ -57,7 +57,7 @@ def capture(config: Config) -> None:
     _alone("capture", config)
 
 
-@with_config
+@with_spark_config
 def pipeline(config: Config) -> None:
     """Only the second half: change log to lake, as a Spark job."""
     _alone("pipeline", config)

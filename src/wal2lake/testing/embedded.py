@@ -22,6 +22,7 @@ from wal2lake.errors import ServerConfigError
 from wal2lake.testing.binaries import unprivileged_user, wheel_install
 
 _START_SECONDS = 60
+_LAST_LINES = 5
 _DEFAULTS = {
     "wal_level": "logical",
     "listen_addresses": "127.0.0.1",
@@ -132,9 +133,13 @@ class EmbeddedPostgres:
         return done.stdout.strip()
 
     def run_program(self, name: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        """Run one of PostgreSQL's programs as the server's user; raises CalledProcessError with its stderr."""
+        """Run one of PostgreSQL's programs as the server's user; raises ServerConfigError with how its stderr ends."""
         command: Sequence[str] = [str(self.bin_dir / name), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, **self._as_user())
+        done = subprocess.run(command, capture_output=True, check=False, **self._as_user())
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
+            raise ServerConfigError(f"{name} ended with code {done.returncode}. It said last:\n" + "\n".join(said))
+        return done
 
     def _initialise(self) -> None:
         self._own(self._root)
