@@ -115,6 +115,9 @@ class Batches:
         items = plan_batch(rows)
         self._snapshot_unknown(items)
         known = [(item, self.table(item.namespace, item.name)) for item in items]
+        for _, table in known:
+            if not table.in_lake:
+                table.pass_over()
         self._apply([item for item, table in known if table.in_lake and table.quarantine is None])
 
     def require_all(self) -> None:
@@ -131,11 +134,13 @@ class Batches:
             self._snapshot(table for table in self.published() if str(table) in unknown)
 
     def _snapshot(self, tables: Iterable[PublishedTable]) -> None:
-        pending = list(tables)
-        failed = self._snapshots.take(pending) if pending else {}
-        for published in pending:
-            table = self.table(published.namespace, published.name)
-            table.load()
+        pending = [(published, self.table(published.namespace, published.name)) for published in tables]
+        try:
+            failed = self._snapshots.take([published for published, _ in pending]) if pending else {}
+        finally:
+            for _, table in pending:
+                table.load()
+        for published, table in pending:
             if error := failed.get(str(published)):
                 table.set_quarantine(error, 0)
             else:

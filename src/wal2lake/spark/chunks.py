@@ -8,14 +8,13 @@ change of columns does (``shape``).
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
-from wal2lake.spark.table_folder import Chunk, Column, SnapshotPlan
+from wal2lake.spark.table_folder import Chunk, Column, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
     from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
@@ -40,7 +39,7 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """A new plan for ``table``, whose heap files are ``heap`` now."""
     return SnapshotPlan(
-        plan_id=uuid.uuid4().hex[:12],
+        plan_id=new_plan_id(),
         relation_id=table.relation_id,
         replica_identity=table.replica_identity,
         shape=table_shape(table, text_columns),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -124,13 +125,23 @@ class TableFolder:
     def begin(self, plan: SnapshotPlan) -> None:
         """Make ``plan`` the one that counts; whatever an earlier one had read is forgotten."""
         self._storage.make_folders()
-        for name in self._storage.names("."):
-            if name.startswith("chunk-") or name in ("done.json", "converging.json"):
-                self._storage.remove(name)
+        self._remove_chunks("done.json", "converging.json")
         attnums = {column.name: column.attnum for column in plan.columns}
         types = {column.name: (column.type_oid, column.typmod) for column in plan.columns if column.type_oid}
         self.follow(Followed(attnums, (plan.digest,), types))
         self._write("plan.json", {"format": FORMAT, **asdict(plan)})
+
+    def void(self, plan: SnapshotPlan) -> SnapshotPlan:
+        """The same plan under another name: nothing that was read by it counts, nor what its tasks still write."""
+        plan = replace(plan, plan_id=new_plan_id())
+        self._write("plan.json", {"format": FORMAT, **asdict(plan)})
+        self._remove_chunks()
+        return plan
+
+    def _remove_chunks(self, *others: str) -> None:
+        for name in self._storage.names("."):
+            if name.startswith("chunk-") or name in others:
+                self._storage.remove(name)
 
     def finish_chunk(self, plan_id: str, chunk: DoneChunk) -> bool:
         """Make the chunk durable; False when another task has done so before, whose files then count."""
@@ -203,6 +214,10 @@ class TableFolder:
 
     def _write(self, name: str, document: Json) -> None:
         self._storage.put(name, json.dumps(document, indent=1).encode())
+
+
+def new_plan_id() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 def known_tables(root: Path) -> list[tuple[str, str]]:

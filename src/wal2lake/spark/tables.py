@@ -35,6 +35,7 @@ class Table:
 
     def load(self) -> None:
         """Read the folder again."""
+        self._voided = ""  # the plan by which nothing was read since
         self._plan = self.folder.plan()
         self._done = self.folder.done()
         self.quarantine: Quarantine | None = self.folder.quarantine()
@@ -78,6 +79,12 @@ class Table:
                 hint=RESYNC,
                 relation=self._name,
             )
+
+    def pass_over(self) -> None:
+        """The stream goes past changes of a table that is not in the lake, so what was read of it is out of date."""
+        if self._plan is not None and self._plan.plan_id != self._voided:
+            self._plan = self.folder.void(self._plan)
+            self._voided = self._plan.plan_id
 
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
         """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew anyway)."""
