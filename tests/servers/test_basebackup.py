@@ -69,6 +69,20 @@ def test_the_commands_backup_is_accepted(filled: EmbeddedPostgres, folder: Path,
     clients.verify(folder / "plain")
 
 
+def test_a_tablespace_within_the_data_directory(versioned: EmbeddedPostgres, folder: Path, clients: Clients) -> None:
+    versioned.psql("SET allow_in_place_tablespaces = on; CREATE TABLESPACE here LOCATION ''")
+    versioned.psql("CREATE TABLE within TABLESPACE here AS SELECT g FROM generate_series(1, 1000) g")
+    try:
+        base_backup(versioned.dsn, folder / "plain" / "data", options(folder, "moved"))
+    finally:
+        versioned.psql("DROP TABLE within; DROP TABLESPACE here")
+    clients.verify(folder / "plain" / "data")
+    give_to_server(folder / "plain")
+    settings = {**versioned.settings, "allow_in_place_tablespaces": "on"}
+    with EmbeddedPostgres(settings=settings, data_dir=folder / "plain", install=versioned.install) as copy:
+        assert copy.psql("SELECT count(*) FROM within") == "1000"
+
+
 def test_what_is_interrupted_leaves_nothing_behind(filled: EmbeddedPostgres, folder: Path) -> None:
     def interrupt(progress: Progress) -> None:
         if (folder / "moved").exists():

@@ -79,7 +79,7 @@ MEANINGS: Final = {
     "salt": "to be hashed in",
     "mechanisms": "names of SASL mechanisms, the preferred first",
     "mechanism": "the chosen mechanism",
-    "minor": "the newest minor version of protocol 3 that the server knows",
+    "version": "the newest version that the server knows, as in StartupMessage",
     "NegotiateProtocolVersion.options": "options that the server does not know",
     "status": "'I' idle, 'T' in a transaction, 'E' in a failed one",
     "fields": "the fields, each with its type",

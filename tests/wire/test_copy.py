@@ -72,6 +72,22 @@ def test_in_by_the_extended_protocol_discards_until_sync() -> None:
     assert run(script, extended=True) is CopyState.NONE
 
 
+def test_the_extended_protocols_sync_follows_copy_done() -> None:
+    sent = [(B, IN, TAKE), (F, DATA, TAKE), (F, DONE, TAKE), (F, Flush(), TAKE), (F, Sync(), TAKE)]
+    assert run([*sent, (B, COMPLETE, TAKE), (B, READY, TAKE)], extended=True) is CopyState.NONE
+    assert run([*sent, (B, ERROR, TAKE)], extended=True) is CopyState.FAILED
+    assert run([(B, IN, TAKE), (F, FAIL, TAKE), (F, Sync(), TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.FAILED
+    with pytest.raises(ProtocolError):
+        run(sent)
+
+
+def test_a_sync_from_before_the_copy_counts_for_out_and_not_for_in() -> None:
+    assert run([(F, Sync(), TAKE), (B, OUT, TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.FAILED
+    assert run([(F, Sync(), TAKE), (B, IN, TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.DISCARDING
+    ended = [(F, Sync(), TAKE), (B, READY, TAKE)]
+    assert run([*ended, (B, OUT, TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.DISCARDING
+
+
 def test_in_aborted_by_a_message_that_is_no_copy_message() -> None:
     assert run([(B, IN, TAKE), (F, QUERY, ABORT), (B, ERROR, TAKE)]) is CopyState.FAILED
 

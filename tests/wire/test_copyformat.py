@@ -160,3 +160,19 @@ def test_a_line_cut_within_is_an_error() -> None:
         with pytest.raises(ProtocolError) as caught:
             reader.close()
         assert caught.value.offset == len(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "data"),
+    [
+        (BinaryRowReader, binary_header() + (32767).to_bytes(2, "big") + bytes(4 * 32767)),
+        (lambda: LineReader(TextFormat()), b"a\\\n" * 100_000 + b"\n"),
+        (lambda: LineReader(CsvFormat()), b'"' + b"a\n" * 100_000 + b'"\n'),
+        (lambda: LineReader(CsvFormat(escape=b"\\")), b'"' + b'\\"\n' * 100_000 + b'"\n'),
+    ],
+    ids=["binary", "text", "csv", "csv with an escape"],
+)
+def test_a_long_row_in_small_pieces_is_read_in_linear_time(make: Callable[[], RowReader], data: bytes) -> None:
+    reader = make()
+    pieces = (reader.feed(data[at : at + 2]) for at in range(0, len(data), 2))
+    assert sum(map(len, pieces)) == 1  # were each piece to begin anew, this would take hours

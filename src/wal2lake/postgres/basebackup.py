@@ -20,11 +20,11 @@ from typing import BinaryIO, Literal
 
 from psycopg import pq
 
-from wal2lake.errors import ProtocolError
+from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
 from wal2lake.postgres.connection import PGconn, next_result, replication_connection, start
-from wal2lake.postgres.files import NewFolders, fsync_folder, write_durably, writing
+from wal2lake.postgres.files import NewFolders, write_durably, writing
 from wal2lake.postgres.manifest import ReceivedFiles, new_hash
 from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.commands import UploadManifest
@@ -72,6 +72,14 @@ class BackupOptions:
     sync: bool = True
     clean: bool = True
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a tablespace that would end up where the server does not look."""
+        for location in (part for pair in self.tablespaces.items() for part in pair):
+            if not os.path.isabs(location):
+                raise ConfigError(f"A tablespace's location is an absolute path; {location} is not.")
+        normal = {os.path.normpath(old): new for old, new in self.tablespaces.items()}
+        object.__setattr__(self, "tablespaces", normal)
+
 
 def base_backup(
     dsn: str,
@@ -117,6 +125,7 @@ def _command(options: BackupOptions) -> BaseBackup:
         progress=True,
         checkpoint=options.checkpoint,
         wal=options.wal,
+        wait=not options.wal,  # what comes along need not be archived first
         max_rate=options.max_rate,
         tablespace_map=options.format == "tar",
         manifest="yes",
@@ -156,7 +165,7 @@ class _Receiver:
         listed = self._files.check(manifest)
         write_durably(self._target / MANIFEST, manifest)
         if self._options.sync:
-            _fsync_folders(self._target)
+            self._folders.fsync()
         assert self._stream.end_lsn is not None
         return Backup(self._stream.start_lsn, self._stream.end_lsn, self._stream.timeline, self._received, listed)
 
@@ -183,17 +192,23 @@ class _Receiver:
 
     def _members(self, pieces: Iterator[bytes], prefix: str, folder: Path | None) -> None:
         """Go through an archive's members; with ``folder`` they become files there."""
-        with tarfile.open(fileobj=_Pieces(pieces), mode="r|") as archive:
-            for member in archive:
-                path = inside(member.name)
-                if member.isreg():
-                    self._file(archive, member, prefix + path, folder and folder / path)
-                elif folder is not None and member.isdir():
-                    (folder / path).mkdir(mode=0o700, exist_ok=True)
-                elif folder is not None:
-                    self._link(member, folder / path, path)
+        try:
+            with tarfile.open(fileobj=_Pieces(pieces), mode="r|") as archive:
+                for member in archive:
+                    self._member(archive, member, prefix, folder)
+        except (tarfile.TarError, EOFError) as error:
+            raise ProtocolError("The server sent an archive that is no tar file.") from error
         for _ in pieces:  # what follows the last member is padding, but belongs to the file
             pass
+
+    def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, prefix: str, folder: Path | None) -> None:
+        path = inside(member.name)
+        if member.isreg():
+            self._file(archive, member, prefix + path, folder and folder / path)
+        elif folder is not None and member.isdir():
+            (folder / path).mkdir(mode=0o700, exist_ok=True)
+        elif folder is not None:
+            self._link(member, folder / path, path)
 
     def _file(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, place: Path | None) -> None:
         content = archive.extractfile(member)
@@ -216,7 +231,8 @@ class _Receiver:
         place.symlink_to(self._relocated(member.linkname))
 
     def _relocated(self, location: str) -> Path:
-        return Path(self._options.tablespaces.get(location, location))
+        """Where a tablespace goes; one within the data directory (in place, 15+) has a relative location."""
+        return self._target / self._options.tablespaces.get(os.path.normpath(location), location)
 
 
 class _Pieces(io.RawIOBase):
@@ -259,8 +275,3 @@ def inside(name: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise ProtocolError(f"The archive has {name!r}, which leads out of the data directory.")
     return str(path)
-
-
-def _fsync_folders(target: Path) -> None:
-    for folder, _, _ in os.walk(target):
-        fsync_folder(Path(folder))

@@ -67,6 +67,13 @@ class NewFolders:
             raise ConfigError(f"{folder} is not empty.", hint="Name a new or empty folder for the backup.")
         self._claimed.append((folder, existed))
 
+    def fsync(self) -> None:
+        """Make every entry in and below the folders durable, and the folders' own."""
+        for claimed, _ in self._claimed:
+            for folder, _, _ in os.walk(claimed):
+                fsync_folder(Path(folder))
+            fsync_folder(claimed.parent)
+
     def __enter__(self) -> NewFolders:
         return self
 

@@ -86,9 +86,9 @@ def read_manifest(content: bytes) -> Mapping[str, ManifestFile]:
         document: dict[str, Any] = json.loads(content)
         own = str(document["Manifest-Checksum"])
         files = {_path(entry): _entry(entry) for entry in document["Files"]}
-    except (ValueError, KeyError, TypeError) as error:
+        covered = content[: content.rindex(b'"Manifest-Checksum"')]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError("The backup manifest cannot be read.", hint=_CURE) from error
-    covered = content[: content.rindex(b'"Manifest-Checksum"')]
     if hashlib.sha256(covered).hexdigest() != own:
         raise ProtocolError("The backup manifest differs from its own checksum.", hint=_CURE)
     return files

@@ -58,6 +58,8 @@ def _copy(package: Path) -> Path:
     staging.chmod(0o755)
     try:
         staging.rename(target)
-    except OSError:  # another process was first; its copy is the same
+    except OSError as error:  # another process was first; its copy is the same, unless it is another user's
         shutil.rmtree(staging)
+        if target.stat().st_uid != os.geteuid():
+            raise ConfigError(f"{target} belongs to somebody else.", hint="Remove it, or set TMPDIR.") from error
     return target

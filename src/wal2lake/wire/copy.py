@@ -118,13 +118,18 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(_S.DISCARDING, F, (Sync,), _A.TAKE, _S.FAILED),
     Row(_S.DISCARDING, F, (), _A.DROP, _S.DISCARDING),
 )
+
+# What the extended protocol adds: the frontend's Sync may stand anywhere behind its part of the COPY.
+EXTENDED: Final[tuple[Row, ...]] = tuple(
+    Row(state, F, (Flush, Sync), _A.TAKE, state) for state in (_S.OUT, _S.DONE, _S.FAILING)
+)
 _OPEN: Final = (_S.IN, _S.OUT, _S.BOTH, _S.BOTH_OUT, _S.BOTH_IN, _S.DONE, _S.FAILING)
 
 
 def _expand(extended: bool) -> dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]]:
     """The table by state, side and message, with the rows that hold in every state."""
     table: dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]] = {}
-    for row in TABLE:
+    for row in (*TABLE, *EXTENDED) if extended else TABLE:
         for message in row.messages or (None,):
             table[row.state, row.side, message] = (row.action, row.then)
     for state in CopyState:
@@ -145,6 +150,7 @@ class CopyMachine:
     def __init__(self, *, extended: bool = False) -> None:
         self.state = CopyState.NONE
         self._table = _TABLES[extended]
+        self._synced = False  # a Sync is under way: an error need not wait for another
 
     def step(self, side: Side, message: WireMessage) -> Action:
         """Tell that ``side`` sent ``message``; raise ProtocolError when it may not, leaving the state as it is."""
@@ -154,4 +160,14 @@ class CopyMachine:
             problem = f"The {side.name.lower()} cannot send {kind.__name__} in COPY state {self.state.name}."
             raise ProtocolError(problem, offset=0)
         action, self.state = found
+        self._note_sync(kind, action)
         return action
+
+    def _note_sync(self, kind: type[WireMessage], action: Action) -> None:
+        """A Sync that was sent before the COPY IN began is read within it, and so ignored."""
+        if kind is ReadyForQuery or self.state is CopyState.IN:
+            self._synced = False
+        elif kind is Sync and action is Action.TAKE:
+            self._synced = True
+        if self._synced and self.state is CopyState.DISCARDING:
+            self.state = CopyState.FAILED

@@ -39,7 +39,7 @@ class RowReader(ABC):
         self._buffer += data
         rows: list[Row] = []
         if self._promising(data):
-            rows, used = self._rows(bytes(self._buffer))
+            rows, used = self._rows(self._buffer)
             del self._buffer[:used]
             self._offset += used
         if len(self._buffer) > self.limit:
@@ -56,8 +56,8 @@ class RowReader(ABC):
         """Whether the piece ``data``, just buffered, may have made a row whole: looking again has its price."""
 
     @abstractmethod
-    def _rows(self, data: bytes) -> tuple[list[Row], int]:
-        """The whole rows of ``data`` and how many bytes they took."""
+    def _rows(self, data: bytearray) -> tuple[list[Row], int]:
+        """The whole rows of ``data``, all that is buffered, and how many bytes they took."""
 
     def _may_end(self) -> bool:
         return True
@@ -80,8 +80,9 @@ class BinaryRowReader(RowReader):
     def _may_end(self) -> bool:
         return self.ended
 
-    def _rows(self, data: bytes) -> tuple[list[Row], int]:
+    def _rows(self, data: bytearray) -> tuple[list[Row], int]:
         rows: list[Row] = []
+        reader = Reader(data)
         used = 0 if self._begun else self._header(data)
         while self._begun and not self.ended:
             end = self._row_end(data, used)
@@ -90,7 +91,7 @@ class BinaryRowReader(RowReader):
                 return rows, used
             self.ended = end - used == 2 and data[used] == 0xFF
             if not self.ended:
-                reader = Reader(data, used)
+                reader.offset = used
                 rows.append(tuple(_VALUE.read(reader) for _ in range(_INT16.read(reader))))
             used = end
         self._wanted = 0
@@ -98,7 +99,7 @@ class BinaryRowReader(RowReader):
             raise self._error("Data follows the end of the COPY.", used)
         return rows, used
 
-    def _header(self, data: bytes) -> int:
+    def _header(self, data: bytearray) -> int:
         """The header's size once it is whole, else 0."""
         if not data.startswith(SIGNATURE[: len(data)]):
             raise self._error("This is no COPY data in binary format: its signature is another.", 0)
@@ -113,17 +114,20 @@ class BinaryRowReader(RowReader):
         self._begun = len(data) >= len(SIGNATURE) + 8 + extension
         return len(SIGNATURE) + 8 + extension if self._begun else 0
 
-    def _row_end(self, data: bytes, start: int) -> int:
-        """Where the row at ``start`` ends, or at least how far it must be read on; the trailer is a row of 2 bytes."""
+    def _row_end(self, data: bytearray, start: int) -> int:
+        """Where the row at ``start`` ends, or at least how far it must be read on; the trailer is a row of 2 bytes.
+
+        Every field that is not there yet takes 4 bytes or more: in how many pieces a row comes, it is looked at seldom.
+        """
         end = start + 2
         if len(data) < end:
             return end
         count = int.from_bytes(data[start:end], "big", signed=True)
         if count < -1:
             raise self._error(f"A row announces {count} fields.", start)
-        for _ in range(count):
+        for left in range(count, 0, -1):
             if len(data) < end + 4:
-                return end + 4
+                return end + 4 * left
             length = int.from_bytes(data[end : end + 4], "big", signed=True)
             if length < -1:
                 raise self._error(f"A field announces {length} bytes.", end)

@@ -25,9 +25,8 @@ _NOT_A_DELIMITER: Final = b"\\.abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class LineFormat(ABC):
-    """Rows as lines: ``line`` matches a whole one, ``field`` a value's bytes and what ends it."""
+    """Rows as lines; ``field`` matches a value's bytes and what ends it."""
 
-    line: re.Pattern[bytes]
     field: re.Pattern[bytes]
 
     def __init__(self, delimiter: bytes, null: bytes, header: bool) -> None:
@@ -39,6 +38,13 @@ class LineFormat(ABC):
         self.delimiter = delimiter
         self.null = null
         self.header = header
+
+    @abstractmethod
+    def scan(self, data: bytes | bytearray, at: int, quoted: bool) -> tuple[int, bool]:
+        """Go on from ``at``, which stands within quotes or not, to the newline that ends the row.
+
+        Without one: to where to go on when there is more data, which is no newline outside of quotes.
+        """
 
     @abstractmethod
     def value(self, raw: bytes) -> bytes | None:
@@ -74,9 +80,12 @@ class TextFormat(LineFormat):
         if delimiter in _NOT_A_DELIMITER:
             raise ConfigError("COPY's delimiter in text format is no lower-case letter, digit, dot or backslash.")
         mark = re.escape(delimiter)
-        self.line = re.compile(rb"((?:[^\\\n]|\\.)*+)\n", re.DOTALL)
+        self._line = re.compile(rb"(?:[^\\\n]|\\.)*+", re.DOTALL)
         self.field = re.compile(rb"((?:[^\\%b]|\\.|\\\Z)*+)(?:%b|\Z)" % (mark, mark), re.DOTALL)
         self._special = re.compile(rb"[\\\b\f\n\r\t\v%b]" % mark)
+
+    def scan(self, data: bytes | bytearray, at: int, quoted: bool) -> tuple[int, bool]:
+        return _end_of(self._line, data, at), False
 
     def value(self, raw: bytes) -> bytes | None:
         if raw == self.null:
@@ -114,12 +123,21 @@ class CsvFormat(LineFormat):
         self.quote, self.escape, self.force_quote = quote, escape, force_quote
         mark, q, e = map(re.escape, (delimiter, quote, escape))
         quoted = rb"%b(?:%b[%b%b]|[^%b])*+%b" % (q, e, e, q, q, q)
-        self.line = re.compile(rb"((?:[^%b\n]|%b)*+)\n" % (q, quoted))
+        self._outside = re.compile(rb"[^%b\n]*+" % q)
+        lone = rb"" if escape == quote else rb"|%b(?=[^%b%b])" % (e, e, q)
+        self._inside = re.compile(rb"(?:%b[%b%b]|[^%b%b]%b)*+" % (e, e, q, q, e, lone))
         self.field = re.compile(rb"((?:[^%b%b]|%b)*+)(?:%b|\Z)" % (q, mark, quoted, mark))
         self._quoted = re.compile(quoted)
         self._escaped = re.compile(rb"%b([%b%b])" % (e, e, q))
         self._special = re.compile(rb"[%b%b\r\n]" % (mark, q))
         self._to_escape = re.compile(rb"[%b%b]" % (e, q))
+
+    def scan(self, data: bytes | bytearray, at: int, quoted: bool) -> tuple[int, bool]:
+        while True:
+            at = _end_of(self._inside if quoted else self._outside, data, at)
+            if data[at : at + 1] != self.quote or (quoted and self.escape == self.quote and at + 1 == len(data)):
+                return at, quoted
+            at, quoted = at + 1, not quoted
 
     def value(self, raw: bytes) -> bytes | None:
         if self.quote not in raw:
@@ -141,21 +159,30 @@ class LineReader(RowReader):
         super().__init__(limit)
         self.format = format
         self.names: Row | None = None
+        self._scanned = 0  # of the row that the buffer begins with
+        self._quoted = False  # whether it goes on within quotes
 
     def _promising(self, data: bytes | memoryview) -> bool:
         return b"\n" in bytes(data)
 
-    def _rows(self, data: bytes) -> tuple[list[Row], int]:
+    def _rows(self, data: bytearray) -> tuple[list[Row], int]:
         rows: list[Row] = []
         used = 0
-        while not self.ended and (match := self.format.line.match(data, used)) is not None:
-            if len(match[1]) > self.limit:
+        while not self.ended and (end := self._line_end(data, used)) is not None:
+            if end - used > self.limit:
                 raise self._error(f"A row is longer than {self.limit} bytes.", used)
-            self._line(match[1], rows, used)
-            used = match.end()
+            self._line(bytes(data[used:end]), rows, used)
+            used = end + 1
         if self.ended and used < len(data):
             raise self._error("Data follows the end of the COPY.", used)
         return rows, used
+
+    def _line_end(self, data: bytearray, start: int) -> int | None:
+        """The newline of the row at ``start``, if it is there; no byte is looked at twice."""
+        at, self._quoted = self.format.scan(data, start + self._scanned, self._quoted)
+        found = not self._quoted and data[at : at + 1] == b"\n"
+        self._scanned = 0 if found else at - start
+        return at if found else None
 
     def _line(self, line: bytes, rows: list[Row], at: int) -> None:
         if line == _END and isinstance(self.format, TextFormat):
@@ -169,6 +196,13 @@ class LineReader(RowReader):
             self.names = row
         else:
             rows.append(row)
+
+
+def _end_of(pattern: re.Pattern[bytes], data: bytes | bytearray, at: int) -> int:
+    """Where a pattern ends that matches anywhere, if only nothing."""
+    match = pattern.match(data, at)
+    assert match is not None
+    return match.end()
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:

@@ -31,9 +31,10 @@ from wal2lake.wire.fields import (
 
 ASCII: Final = "".join(map(chr, range(1, 128)))
 PROTOCOL_3_0: Final = 3 << 16
-Formats = Annotated[tuple[int, ...], Array(wire_type(Int16), wire_type(Int16))]
-Values = Annotated[tuple[bytes | None, ...], Array(wire_type(Int16), NullableBytes())]
-Oids = Annotated[tuple[int, ...], Array(wire_type(Int16), wire_type(Oid))]
+_COUNT: Final = Integer("Int16", "H")  # a statement has up to 65535 parameters
+Formats = Annotated[tuple[int, ...], Array(_COUNT, wire_type(Int16))]
+Values = Annotated[tuple[bytes | None, ...], Array(_COUNT, NullableBytes())]
+Oids = Annotated[tuple[int, ...], Array(_COUNT, wire_type(Oid))]
 Strings = Annotated[tuple[str, ...], Array(wire_type(Int32), wire_type(LooseString))]
 
 
@@ -226,11 +227,16 @@ class BackendKeyData(BackendMessage):
 
 @dataclass(frozen=True, slots=True)
 class NegotiateProtocolVersion(BackendMessage):
-    """The server speaks no newer than 3.``minor`` and does not know ``options`` (names beginning _pq_.)."""
+    """The server speaks nothing newer than ``version`` and does not know ``options`` (names beginning _pq_.)."""
 
     tag: ClassVar[bytes] = b"v"
-    minor: Int32
+    version: Int32
     options: Strings
+
+    @property
+    def minor(self) -> int:
+        """The minor version, which is all that the documentation has here; every server sends the major one too."""
+        return self.version & 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
