@@ -50,11 +50,11 @@ def _start_run(folder: Path, started: list[subprocess.Popen[str]]) -> subprocess
     return started[-1]
 
 
-def _interrupt(process: subprocess.Popen[str]) -> str:
-    """Ctrl-C, and what `run` said; it must end by itself and cleanly."""
+def _interrupt(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Ctrl-C, and what `run` said; it must end by itself, and as ``code`` says."""
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=200)
-    assert process.returncode == 0, said
+    assert process.returncode == code, said
     return said
 
 
@@ -158,6 +158,25 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         _word_for_word(drop, server, tmp_path, answer="y\n")
         assert server.psql("SELECT count(*) FROM pg_replication_slots") == "0"
         assert psql("SELECT count(*) FROM pg_publication") == "0"
+
+
+def test_a_table_that_is_left_out_is_told_of_at_the_end(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    with EmbeddedPostgres() as server:
+        server.psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
+        server.psql("CREATE PUBLICATION wal2lake FOR ALL TABLES")
+        _wal2lake("init", "--dsn", server.dsn, folder=tmp_path)
+        process = _start_run(tmp_path, started)
+        _await_rows(tmp_path, "public/t", 1)
+        server.psql("ALTER TABLE t RENAME v TO w")
+        server.psql("UPDATE t SET w = 'b'")
+        status = tmp_path / "wal2lake/log/status/pipeline.json"
+        deadline = time.monotonic() + 180
+        while json.loads(status.read_bytes())["tables"]["public.t"]["state"] != "quarantined":
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        said = _interrupt(process, code=16)
+    assert re.search(r"^wal2lake: 1 table\(s\) are quarantined\. public\.t: .*wal2lake resync", said, re.M), said
+    assert "INFO Capturing from slot" in (status.parent / "capture.log").read_text()
 
 
 @pytest.mark.parametrize(

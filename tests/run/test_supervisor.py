@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,9 +13,11 @@ import pytest
 
 from wal2lake.config import Config
 from wal2lake.errors import SlotMissingError
+from wal2lake.run import process
 from wal2lake.run import supervisor as module
 from wal2lake.run.logs import Line, read_line
-from wal2lake.run.supervisor import Child, ChildFailedError, Supervisor
+from wal2lake.run.process import Child
+from wal2lake.run.supervisor import ChildFailedError, Supervisor
 
 
 @pytest.fixture
@@ -29,12 +32,23 @@ def _until(condition: object, seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
+def _error(sentence: str, code: int) -> str:
+    """Lines of shell that end a child with an error of ours."""
+    document = json.dumps({"error": sentence, "exit_code": code})
+    return f"echo 'wal2lake-error: {document}' >&2; exit {code}"
+
+
+def _only(role: str, body: str) -> str:
+    """That role runs ``body``; the other, and this one after it, does nothing until it is stopped."""
+    return f'if [ "$3" = {role} ]; then\n{body}\nfi\nexec sleep 60'
+
+
 def _program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None:
     """Let every child run ``body`` instead of a role."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\nread config\n{body}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(program))
+    monkeypatch.setattr(process.sys, "executable", str(program))
     monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
 
 
@@ -56,14 +70,108 @@ def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch:
 def test_a_reason_that_time_does_not_mend_stops_everything(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = '{"error": "There is no slot.", "exit_code": 9}'
-    _program(monkeypatch, tmp_path, f"echo 'wal2lake-error: {error}' >&2; exit {SlotMissingError.exit_code}")
+    _program(monkeypatch, tmp_path, _error("There is no slot.", SlotMissingError.exit_code))
     supervisor = Supervisor(config)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"There is no slot\.") as caught:
         _until(supervisor.tick)
     assert caught.value.code == SlotMissingError.exit_code
     supervisor.stop()
+
+
+def test_a_pipeline_that_had_settled_leaves_capture_running(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, is tried again in vain, and then its reason is gone."""
+    full = tmp_path / "full"
+    full.touch()
+    first = f"[ -e {tmp_path}/begun ] || sleep 0.5; touch {tmp_path}/begun"
+    _program(monkeypatch, tmp_path, _only("pipeline", f"{first}\n[ -e {full} ] && {{ {_error('Disk full.', 13)}; }}"))
+    monkeypatch.setattr(module, "_SETTLED_S", 0.3)
+    monkeypatch.setattr(module, "_FIRST_PAUSE_ALONE_S", 0.1)
+    supervisor = Supervisor(config)
+    capture, pipeline = supervisor.children.values()
+    supervisor.start()
+    _until(lambda: supervisor.tick() or pipeline.starts >= 3)
+    assert capture.starts == 1
+    assert capture.pid
+    assert supervisor.note == "capture goes on without the pipeline, which is tried again after: Disk full."
+    assert pipeline.pause >= 0.4
+    full.unlink()
+    _until(lambda: supervisor.tick() or not supervisor.note)
+    supervisor.stop()
+    supervisor.require_clean_end()
+
+
+def test_a_pipeline_that_is_down_at_the_end_gives_its_code(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _program(monkeypatch, tmp_path, _only("pipeline", f"sleep 0.5; {_error('Disk full.', 13)}"))
+    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+    supervisor = Supervisor(config)
+    supervisor.start()
+    _until(lambda: supervisor.tick() or supervisor.note)
+    supervisor.stop()
+    with pytest.raises(ChildFailedError, match=r"^Disk full\.$") as caught:
+        supervisor.require_clean_end()
+    assert caught.value.code == 13
+
+
+def test_capture_takes_all_with_it_although_it_had_settled(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _program(monkeypatch, tmp_path, _only("capture", f"sleep 0.5; {_error('The slot is lost.', 11)}"))
+    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+    supervisor = Supervisor(config)
+    supervisor.start()
+    with pytest.raises(ChildFailedError, match=r"The slot is lost\."):
+        _until(supervisor.tick)
+    supervisor.stop()
+
+
+def _stopped(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Start, and stop when both children know what to do then."""
+    supervisor.start()
+    _until(lambda: all((tmp_path / f"ready-{role}").exists() for role in supervisor.children))
+    supervisor.stop()
+    supervisor.require_clean_end()
+
+
+def _at_stop(tmp_path: Path, body: str) -> str:
+    return f"trap '{body}' TERM; touch {tmp_path}/ready-$3; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(("code", "reported"), [(0, None), (75, None), (130, None), (13, 13), (1, 1)])
+def test_the_end_of_a_child_that_was_stopped_counts(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reported: int | None
+) -> None:
+    """As of tables that are quarantined, or of a disk that was full at the last flush."""
+    _program(monkeypatch, tmp_path, _at_stop(tmp_path, f"echo $3 failed >&2; exit {code}"))
+    if reported is None:
+        _stopped(Supervisor(config), tmp_path)
+        return
+    with pytest.raises(ChildFailedError, match=r"It ends: capture failed .*It ends: pipeline failed") as caught:
+        _stopped(Supervisor(config), tmp_path)
+    assert caught.value.code == reported
+
+
+def test_what_does_not_stop_is_killed_and_named(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _program(monkeypatch, tmp_path, _at_stop(tmp_path, "[ $3 = capture ] && exit 0"))
+    monkeypatch.setattr(module, "_STOP_S", {"pipeline": 0.5, "capture": 10})
+    with pytest.raises(ChildFailedError, match=r"^The pipeline did not finish its batch within 0\.5 s") as caught:
+        _stopped(Supervisor(config), tmp_path)
+    assert caught.value.code == 1
+
+
+def test_what_the_user_killed_is_no_failure(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _program(monkeypatch, tmp_path, "exec sleep 60")
+    supervisor = Supervisor(config)
+    supervisor.start()
+    supervisor.kill()
+    supervisor.stop()
+    supervisor.require_clean_end()
 
 
 def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

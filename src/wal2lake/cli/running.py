@@ -29,7 +29,9 @@ _TICK_S = 0.25
 def run(config: Config) -> None:
     """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
 
-    Capture and pipeline are two processes that share the change log; whichever dies is started again.
+    Capture and pipeline are two processes that share the change log; whichever dies is started again. A pipeline that
+    cannot go on after its first minute leaves capture running, and is tried again. The exit code tells of what was not
+    finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
     stop = threading.Event()
     stop_on_signals(stop)
@@ -44,6 +46,7 @@ def run(config: Config) -> None:
             _kill_on_second_signal(supervisor)
     finally:
         supervisor.stop()
+    supervisor.require_clean_end()
 
 
 def _kill_on_second_signal(supervisor: Supervisor) -> None:

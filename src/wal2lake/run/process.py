@@ -1,0 +1,168 @@
+"""A child as its parent has it: a process, what it tells, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO
+
+from wal2lake.config import Config
+from wal2lake.run.child import ERROR_PREFIX
+from wal2lake.run.logs import Line, read_line
+
+
+@dataclass
+class Child:
+    """One role and its present process. ``starts`` counts them; ``pid`` is None between two.
+
+    ``settled``: one of them has lived long. ``code`` is how the last one ended: None while there is one, negative for
+    a signal. ``overdue``: it did not end in the time that it was given; ``killed``: it was given none.
+    """
+
+    role: str
+    log_file: Path
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    started_at: float = 0.0
+    settled: bool = False
+    pause: float = 0.0
+    due_at: float = 0.0
+    sentence: str = ""
+    code: int | None = None
+    overdue: bool = False
+    killed: bool = False
+    tail: deque[Line] = field(default_factory=lambda: deque(maxlen=30))
+    _reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process to look at, or to kill in a test."""
+        return self.process.pid if self.process is not None and self.process.poll() is None else None
+
+    def start(self, config: Config) -> None:
+        """Start the process in a session of its own, so the terminal's Ctrl-C reaches the parent alone."""
+        self.sentence, self.code = "", None
+        self.tail.clear()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "wal2lake.run.child", self.role],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self._reader.start()
+        self.starts += 1
+        self.started_at = time.monotonic()
+        try:
+            self.process.stdin.write(json.dumps(asdict(config)).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.tail.append(Line("", f"The {self.role} process ended before it read its configuration."))
+
+    @property
+    def reason(self) -> str:
+        """Why it ended: its one sentence, or else what it told last that was not routine."""
+        if self.sentence:
+            return self.sentence
+        told = [line.text for line in self.tail if line.text and not line.is_routine][-3:]
+        ends = f" It ends: {' | '.join(told)}" if told else ""
+        return f"The {self.role} process {_ending(self.code)}; its log is {self.log_file}.{ends}"
+
+    def signal(self, number: int) -> None:
+        """Send ``number`` if there is a process."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def rest(self, first: float, longest: float) -> None:
+        """Be without a process for ``first`` seconds, and twice as long each time after that, up to ``longest``."""
+        pause = min(max(self.pause, first), longest)
+        self.process = None
+        self.due_at = time.monotonic() + pause
+        self.pause = min(pause * 2, longest)
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the end and for the last line; past ``timeout`` seconds the process group is killed."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.overdue = True
+            self._kill()
+        self._settle()
+
+    def kill(self) -> None:
+        """SIGKILL to the child and to all that it started."""
+        self.killed |= self.pid is not None
+        self._kill()
+        self._settle()
+
+    def _kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def _settle(self) -> None:
+        if self.process is not None:
+            self.code = self.process.returncode
+        if self._reader is not None:
+            self._reader.join(2.0)
+        if self.process is not None and self.process.stdin is not None and not self.process.stdin.closed:
+            with suppress(BrokenPipeError):  # a configuration that nobody has read is nobody's loss now
+                self.process.stdin.close()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        """Keep the end of what the child says, and all of it in its log file as long as that can be written."""
+        with pipe, _LogFile(self.log_file) as log:
+            for raw in pipe:
+                line = raw.decode(errors="replace").rstrip("\n")
+                if line.startswith(ERROR_PREFIX):
+                    self.sentence = json.loads(line.removeprefix(ERROR_PREFIX))["error"]
+                else:
+                    self.tail.append(read_line(line))
+                log.write(raw)
+
+
+class _LogFile:
+    """A log that a full disk silences instead of ending what it tells of."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self.lost = 0
+
+    def __enter__(self) -> _LogFile:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab", buffering=0)
+        except OSError:
+            self.lost += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, line: bytes) -> None:
+        """Append ``line``; count it as lost when the disk takes it no more."""
+        if self._file is None:
+            self.lost += 1
+            return
+        try:
+            self._file.write(line)
+        except OSError:
+            self.lost += 1
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+    return f"ended with exit code {code}"
