@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -34,6 +35,7 @@ from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder
 from wal2lake.spark.tables import snapshots_root
+from wal2lake.spark.waiting import Waiting
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 _numbers = itertools.count()
@@ -120,7 +122,7 @@ class Site:
     def batches(self, log: ChangeLog) -> Batches:
         root = snapshots_root(self.config)
         snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, lambda reason: None)
-        return Batches(self.config, LOCAL, log, snapshots)
+        return Batches(self.config, LOCAL, log, snapshots, Waiting(threading.Event()))
 
     def begin_new_log(self) -> None:
         """Begin a new log where the old one ends, as a new capture does with a slot that is there."""

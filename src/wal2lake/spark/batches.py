@@ -35,6 +35,7 @@ from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder, known_tables
 from wal2lake.spark.tables import Table, snapshots_root
+from wal2lake.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +49,14 @@ Failed = dict[str, tuple[TableBatch, Wal2LakeError]]  # by table: its part of th
 class Batches:
     """What the stream calls between two offsets; not for two threads at once."""
 
-    def __init__(self, config: Config, spark: SparkSession, log: ChangeLog, snapshots: Snapshots) -> None:
+    def __init__(
+        self, config: Config, spark: SparkSession, log: ChangeLog, snapshots: Snapshots, waiting: Waiting
+    ) -> None:
         self._config = config
         self._spark = spark
         self._log = log
         self._snapshots = snapshots
+        self._waiting = waiting
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, int] = {}
 
@@ -99,9 +103,21 @@ class Batches:
         self._drop_claims()
         for table in list(self.tables.values()):
             if table.quarantine is not None and table.in_lake:
-                rows = control_rows(self._log, table.quarantine.lsn, end, self._rules)
-                if not self._apply([item for item in plan_batch(rows) if str(item) == str(table)]):
-                    table.lift_quarantine()
+                self._catch_up(table, table.quarantine.lsn, end)
+
+    def _catch_up(self, table: Table, start: int, end: int) -> None:
+        """Apply what ``table`` has missed in (start, end], in durable steps as large as a batch may be."""
+        size = self._config.pipeline.max_bytes_per_trigger
+        while start < end:
+            self._waiting.go_on()
+            reach = min(end, self._log.end_lsn_within(start, max_bytes=size))
+            step = reach if reach > start else end
+            rows = control_rows(self._log, start, step, self._rules)
+            if self._apply([item for item in plan_batch(rows) if str(item) == str(table)]):
+                return
+            table.move_quarantine(step)
+            start = step
+        table.lift_quarantine()
 
     def _drop_claims(self) -> None:
         """Claims on the log of tables that are not left out: whoever wrote them died, or their folders were moved."""

@@ -32,6 +32,7 @@ from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.source import control_stream
 from wal2lake.spark.status import Ticker
 from wal2lake.spark.tables import exclusive, snapshots_root
+from wal2lake.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,9 +68,9 @@ class Pipeline:
     def __init__(self, config: Config, stop: threading.Event) -> None:
         self._config = config
         self._stop = stop
-        self._progress = Progress(config)
+        self._waiting = Waiting(stop)
+        self._progress = Progress(config, self._waiting)
         self._turn = threading.Lock()  # held by a batch, or by a look for new tables
-        self._ending = False
         self._failure: BaseException | None = None
         self._snapshots: Snapshots | None = None
 
@@ -86,7 +87,7 @@ class Pipeline:
     def _await_log(self) -> ChangeLog:
         path = self._config.log.path
         while not ChangeLog.exists(path):
-            self._pause(f"Waiting for capture to create the change log at {path}.")
+            self._waiting.pause(f"Waiting for capture to create the change log at {path}.")
         log = ChangeLog.open(path)
         position = self._position(log)
         log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
@@ -96,19 +97,6 @@ class Pipeline:
     def _position(self, log: ChangeLog) -> int:
         """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
         return committed_lsn(self._checkpoint) or beginning(log)
-
-    def _pause(self, reason: str) -> None:
-        """Wait a little, saying why; raises InterruptedByUser when the pipeline shall end."""
-        if self._progress.status.state != reason:
-            _logger.info("%s", reason)
-        self._progress.status.state = reason
-        self._stop.wait(_POLL_S)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Between two steps of the start, of which each may take long."""
-        if self._stop.is_set():
-            raise InterruptedByUser("The pipeline was told to stop.")
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
@@ -122,16 +110,16 @@ class Pipeline:
                 self._spark.stop()
 
     def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
-        self._go_on()
+        self._waiting.go_on()
         root = snapshots_root(self._config)
-        snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._pause)
+        snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._waiting.pause)
         self._snapshots = snapshots
-        self._batches = Batches(self._config, spark, log, snapshots)
+        self._batches = Batches(self._config, spark, log, snapshots, self._waiting)
         self._progress.follow(self._batches)
         self._batches.snapshot_new(again=True)
-        self._go_on()
+        self._waiting.go_on()
         self._batches.retry_quarantined(self._position(log))
-        self._go_on()
+        self._waiting.go_on()
         query = self._start(spark, available_now)
         try:
             self._watch(query, until)
@@ -155,7 +143,7 @@ class Pipeline:
         """What foreachBatch calls, in a thread of its own."""
         with self._turn:
             try:
-                if self._ending:
+                if self._waiting.closed:
                     raise InterruptedByUser("The pipeline is ending.")
                 control = [row.asDict() for row in rows.collect()]
                 self._batches.apply(control)
@@ -202,7 +190,7 @@ class Pipeline:
 
     def _end(self, query: StreamingQuery) -> None:
         """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
-        self._ending = True
+        self._waiting.close()
         with self._turn:
             pass
         query.stop()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from wal2lake.config import Config
     from wal2lake.spark.batches import Batches
     from wal2lake.spark.tables import Table
+    from wal2lake.spark.waiting import Waiting
 
 _EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
 _COUNT_S = 5.0  # rows are counted no more often
@@ -31,8 +32,9 @@ class _Count(NamedTuple):
 class Progress:
     """Written to by the pipeline's threads, read by the one that writes the status; each value stands for itself."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, waiting: Waiting) -> None:
         self._config = config
+        self._waiting = waiting
         self.status = PipelineStatus()
         self._applied = 0
         self._log: ChangeLog | None = None
@@ -66,8 +68,9 @@ class Progress:
             return
         self._log.refresh()
         self._measure(self._log)
+        self.status.waiting_for = self._waiting.reason
         if self._batches is not None:
-            self.status.state = "snapshot" if copying else "streaming"
+            self.status.state = "waiting" if self.status.waiting_for else "snapshot" if copying else "streaming"
         for table in list(self._batches.tables.values()) if self._batches else ():
             self._measure_table(table)
         self.status.changes = sum(table.changes for table in self.status.tables.values())

@@ -38,9 +38,10 @@ class TableStatus:
 @dataclass
 class PipelineStatus:
     """The whole pipeline. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest
-    commit not yet applied; both 0 when level with the log."""
+    commit not yet applied; both 0 when level with the log. ``waiting_for``: what others must do before it goes on."""
 
     state: str = "starting"
+    waiting_for: str | None = None
     batch: int = -1
     applied_lsn: str = "0/0"
     durable_lsn: str = "0/0"

@@ -93,6 +93,12 @@ class Table:
         self.folder.set_quarantine(error, lsn)
         self.quarantine = self.folder.quarantine()
 
+    def move_quarantine(self, lsn: int) -> None:
+        """It is applied up to ``lsn``: only when that is durable may the log let go of what comes before."""
+        self.folder.move_quarantine(lsn)
+        self.quarantine = self.folder.quarantine()
+        self._log.release(self.consumer, lsn)
+
     def lift_quarantine(self) -> None:
         if self.quarantine is not None:
             self.folder.lift_quarantine()
