@@ -286,7 +286,7 @@ def slots_copy(
 ) -> None:
     """Make a new slot that stands exactly where SLOT stands."""
     with closing(connect(dsn, application_name="wal2lake slots")) as connection:
-        typer.echo(slot_api.copy_slot(connection, slot, new_slot) or "no WAL reserved")
+        typer.echo(slot_api.copy_slot(connection, slot, new_slot))
 
 
 app.add_typer(slots_app, name="slots", rich_help_panel=_PANEL)

@@ -5,8 +5,9 @@ there the primary message of the server (English, as most servers run) and libpq
 table, and libpq's password flags back it up. What is not recognised counts as transient: waiting is the safe guess.
 A connection that stood once proves credentials and certificates good: what breaks it without a SQLSTATE is transient.
 
-SQLSTATEs that PostgreSQL shares between unlike causes (55000, 42704) are told apart by the source function that
-reported them (field ``F``), which no locale translates.
+SQLSTATEs that PostgreSQL shares between unlike causes (55000, 42704, 58P01) are told apart by the source function that
+reported them (field ``F``), which no locale translates. Of a slot, one function says that it is lost and that it is of
+another database or kind; only a message that says so in English counts as lost, because that cure ends the slot.
 
 Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice Message Fields".
 """
@@ -49,7 +50,6 @@ _BY_SQLSTATE: dict[str, _Rule] = {
     "53400": (ServerConfigError, "Raise max_replication_slots and restart, or drop a slot that nobody uses."),
     "55P03": (LockedError, "It goes on when the ALTER, TRUNCATE or transaction that has or awaits the lock has ended."),
     "55006": (SlotInUseError, "Stop the other process, or choose another slot (source.slot)."),
-    "58P01": (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot."),
     "57014": (ConnectError, "An administrator or a timeout of the server ended it; it is tried again."),
     "57P01": (ConnectError, "The server shuts down or an administrator ended the session."),
     "57P02": (ConnectError, "A server process crashed; the server recovers by itself."),
@@ -78,22 +78,23 @@ _NO_GRANT: _Rule = (
 )
 _PUBLICATION: _Rule = (PublicationError, "Make it with CREATE PUBLICATION … FOR TABLE … before the slot.")
 
+_REMOVED: _Rule = (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot.")
+_NO_PLUGIN: _Rule = (ServerConfigError, "Install the output plugin on the server, or choose one that it has.")
+_NOT_PHYSICAL: _Rule = (ServerConfigError, "Only physical slots can be read; `wal2lake slots list` shows the others.")
+
 # (SQLSTATE, a pattern of the reporting function's name), in PostgreSQL 13 to 18.
 _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("55000", re.compile(r"CheckLogicalDecodingRequirements|CheckSlotRequirements"), _WAL_LEVEL),
-    (
-        "55000",
-        re.compile(
-            r"ReplicationSlotAcquire|CreateDecodingContext|StartLogicalReplication|StartReplication"
-            r"|pg_logical_slot_get_changes_guts|pg_replication_slot_advance|copy_replication_slot"
-        ),
-        _LOST,
-    ),
     ("55000", re.compile(""), _NOT_READY),
+    ("58P01", re.compile(r"(?i)segment_?open"), _REMOVED),
+    ("58P01", re.compile(r"internal_load_library"), _NO_PLUGIN),
+    ("0A000", re.compile(r"ReadReplicationSlot"), _NOT_PHYSICAL),
     ("42501", re.compile(r"aclcheck_error"), _NO_GRANT),
     ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
 )
+
+_SLOT_LOST = re.compile(r"can no longer|cannot read from (?:logical )?replication slot|invalidated")
 
 _DSN = "Write it as libpq does: keywords (host=… dbname=…) or a postgresql:// URI, with %40 for an @ in a password."
 _FATAL = re.compile(r"(?:FATAL|ERROR|PANIC):  (.+)")
@@ -167,7 +168,7 @@ def _from_result(result: pq.abc.PGresult) -> Wal2LakeError:
 
 def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
     """The error for an ErrorResponse of the server, by its fields C, M and F."""
-    kind, hint = _rule(sqlstate, source_function)
+    kind, hint = _LOST if sqlstate == "55000" and _SLOT_LOST.search(primary) else _rule(sqlstate, source_function)
     return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
 
 

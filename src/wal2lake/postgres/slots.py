@@ -154,8 +154,11 @@ def advance_slot(connection: Connection, name: str, upto_lsn: LSN) -> LSN:
     return LSN.parse(row[0])
 
 
-def copy_slot(connection: Connection, name: str, new_name: str, *, temporary: bool = False) -> LSN | None:
-    """Make ``new_name`` stand exactly where ``name`` stands (None for a physical slot that reserves nothing)."""
+def copy_slot(connection: Connection, name: str, new_name: str, *, temporary: bool = False) -> LSN:
+    """Make ``new_name`` stand exactly where ``name`` stands; return where.
+
+    Raises ServerConfigError for a physical slot that reserves no WAL.
+    """
     state = slot_state(connection, name)
     if state is None:
         raise missing_slot(name)
@@ -164,7 +167,7 @@ def copy_slot(connection: Connection, name: str, new_name: str, *, temporary: bo
         sql = f"SELECT lsn::text FROM pg_copy_{kind}_replication_slot(%s, %s, %s)"
         row = connection.execute(sql.encode(), [name, new_name, temporary]).fetchone()
     assert row is not None
-    return LSN.parse(row[0]) if row[0] else None
+    return LSN.parse(row[0])
 
 
 def slot_state(connection: Connection, name: str) -> SlotState | None:
