@@ -126,3 +126,17 @@ def test_barriers(open_writer: Writer) -> None:
         for name in ("", "../x", ".x"):
             with pytest.raises(ConfigError):
                 writer.log.request_barrier(name, 1)
+
+
+def test_a_barrier_of_somebody_who_died_goes_when_all_have_passed_it(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        ends = fill(writer, 3)
+        writer.log.refresh()
+        for name, end in zip("abc", ends, strict=True):
+            writer.log.request_barrier(name, end)
+        writer.log.trim(3600)
+        assert list(writer.log.barriers()) == ["a", "b", "c"]
+        writer.log.release("fast", ends[2])
+        writer.log.release("slow", ends[1] - 1)
+        writer.log.trim(3600)
+        assert list(writer.log.barriers()) == ["b", "c"]

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.changelog.conftest import IDENTITY
 from typer.main import get_command
 
+from wal2lake.changelog import ChangeLog
 from wal2lake.cli.main import app
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.slots import create_slot
@@ -37,6 +39,18 @@ def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.Comp
 def test_an_argument_that_cannot_be_is_named(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     done = _wal2lake(*arguments, folder=tmp_path)
     assert (done.returncode, done.stderr.startswith(f"wal2lake: {sentence}")) == (2, True), done.stderr
+
+
+def test_a_consumer_is_seen_and_forgotten(tmp_path: Path) -> None:
+    log = ChangeLog.create(tmp_path / "log", IDENTITY)
+    log.release("old", 0x2000)
+    place = ("--log", str(tmp_path / "log"))
+    assert "old" in _wal2lake("log", "consumers", *place, folder=tmp_path).stdout
+    found = json.loads(_wal2lake("log", "consumers", "--json", *place, folder=tmp_path).stdout)
+    assert found == [{"consumer": "old", "released_lsn": "0/2000", "behind_bytes": 0}]
+    assert _wal2lake("log", "forget", "new", *place, folder=tmp_path).returncode == 2
+    assert _wal2lake("log", "forget", "old", *place, folder=tmp_path).stderr.strip() == "Forgot old."
+    assert log.released() == {}
 
 
 def test_init_keeps_the_file_to_its_owner(tmp_path: Path) -> None:

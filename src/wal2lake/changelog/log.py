@@ -281,9 +281,13 @@ class ChangeLog:
     def trim(self, retention_s: float) -> int:
         """Remove segments that all consumers released and that are older than ``retention_s``; return how many.
 
-        Without a consumer nothing goes. The last segment stays: it says where the log ends.
+        Without a consumer nothing goes. The last segment stays: it says where the log ends. Barriers that all
+        consumers have passed go as well: whoever asked for one may have died.
         """
         released = self.released()
+        for name, lsn in self.barriers().items():
+            if released and lsn <= min(released.values()):
+                self.remove_barrier(name)
         keep_from = self._needed_from(min(released.values())) if released else 0
         old = [s for s in self.segments[:-1] if s.seq < keep_from]
         removed = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -16,7 +16,10 @@ from wal2lake.lsn import LSN
 if TYPE_CHECKING:
     from wal2lake.changelog.log import ChangeLog
 
-app = typer.Typer(help="The change log: list its segments, dump its messages, verify its files.", no_args_is_help=True)
+app = typer.Typer(
+    help="The change log: list its segments, dump its messages, verify its files; see and forget its consumers.",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")
@@ -27,14 +30,7 @@ def list_(
     """One line per segment, oldest first."""
     from wal2lake.changelog.dump import list_segments  # noqa: PLC0415 - the core installs without Arrow
 
-    segments = list(list_segments(_open(config)))
-    if as_json:
-        print_json(segments)
-        return
-    table = Table(*(segments[0] if segments else ("segment",)), box=None)
-    for segment in segments:
-        table.add_row(*map(str, segment.values()))
-    console.print(table)
+    _show("segment", list(list_segments(_open(config))), as_json)
 
 
 @app.command()
@@ -71,6 +67,44 @@ def verify(
         say(f"{len(log.segments)} segments, {len(faults)} faults.")
     if faults:
         raise typer.Exit(LogCorruptError.exit_code)
+
+
+@app.command()
+@with_config
+def consumers(
+    config: Config, as_json: Annotated[bool, typer.Option("--json", help="A JSON array of consumers.")] = False
+) -> None:
+    """One line per consumer, the one that holds back most first: the log keeps what any has not released."""
+    from wal2lake.changelog.consumers import list_consumers  # noqa: PLC0415
+
+    _show("consumer", list(list_consumers(_open(config))), as_json)
+
+
+@app.command()
+@with_config
+def forget(
+    config: Config,
+    name: Annotated[str, typer.Argument(help="A consumer that will not come back, as `log consumers` names it.")],
+) -> None:
+    """Keep nothing for a consumer any more: a pipeline of an old name, with its claims, or a query that is gone.
+
+    What it has not read may be removed right then. If it comes back nevertheless, it has to start anew from a snapshot.
+    """
+    from wal2lake.changelog.consumers import forget_consumer  # noqa: PLC0415
+
+    for forgotten in forget_consumer(_open(config), name, config.pipeline.name):
+        say(f"Forgot {forgotten}.")
+
+
+def _show(kind: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A line per row, under the names of its values."""
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(*(rows[0] if rows else (kind,)), box=None)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
 
 
 def _open(config: Config) -> ChangeLog:

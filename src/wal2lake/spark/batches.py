@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wal2lake.changelog.consumers import claims
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
@@ -122,8 +123,8 @@ class Batches:
     def _drop_claims(self) -> None:
         """Claims on the log of tables that are not left out: whoever wrote them died, or their folders were moved."""
         held = {table.consumer for table in self.tables.values() if table.quarantine is not None}
-        for name in self._log.released():
-            if name.startswith(f"{self._config.pipeline.name}@") and name not in held:
+        for name in claims(self._log, self._config.pipeline.name):
+            if name not in held:
                 self._log.forget(name)
 
     def apply(self, rows: Iterable[Mapping[str, Any]]) -> None:

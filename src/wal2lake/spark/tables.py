@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, BinaryIO
 
+from wal2lake.changelog.consumers import PIPELINE_LOCK, claim
 from wal2lake.changelog.patience import patiently
 from wal2lake.errors import RESYNC, SchemaChangeError, SlotInUseError, Wal2LakeError
 from wal2lake.postgres.snapshot import SnapshotIdentity
@@ -108,7 +109,7 @@ class Table:
     @property
     def consumer(self) -> str:
         """Its name as a consumer of the log while it is left out."""
-        return f"{self.target.pipeline}@{self.folder.path.name}"
+        return claim(self.target.pipeline, self.folder.path.name)
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
     """
     root = snapshots_root(config)
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / ".lock", "ab") as file:
+    with open(root / PIPELINE_LOCK, "ab") as file:
         patiently(lambda: _lock(file, config), _PATIENCE_S if stop else 0, stop or Event())
         yield
 

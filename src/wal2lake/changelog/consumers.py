@@ -1,0 +1,76 @@
+"""Who keeps the log from being trimmed, and how one that never comes back is forgotten.
+
+The rule: what a pipeline may still need is not taken from it. A table that is left out has a claim of its own, named
+``<pipeline>@<schema>.<table>``; it goes with its reason or with its whole pipeline, and no pipeline goes while it runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wal2lake.changelog.format import SNAPSHOTS
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import ConfigError, SlotInUseError
+
+PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's snapshots, held while it runs
+_CLAIM = "@"  # in no pipeline's name and in no consumer option
+
+
+def claim(pipeline: str, table: str) -> str:
+    """The consumer that keeps what a table needs while ``pipeline`` leaves it out."""
+    return f"{pipeline}{_CLAIM}{table}"
+
+
+def claims(log: ChangeLog, pipeline: str) -> list[str]:
+    return [name for name in log.released() if name.startswith(claim(pipeline, ""))]
+
+
+def list_consumers(log: ChangeLog) -> Iterator[dict[str, Any]]:
+    """Each consumer, the one that holds back most first; how far it is behind the log's end, in bytes of WAL."""
+    for name, lsn in sorted(log.released().items(), key=lambda found: (found[1], found[0])):
+        yield {"consumer": name, "released_lsn": str(lsn), "behind_bytes": max(0, log.last_end_lsn - lsn)}
+
+
+def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
+    """Have retention wait for ``name`` no more, nor for its claims; ``own``: the pipeline that is configured.
+
+    Returns what was forgotten. Raises ConfigError for a name that is not there or must not go, SlotInUseError for
+    that of a pipeline that runs.
+    """
+    known = sorted(log.released())
+    pipeline, is_claim, table = name.partition(_CLAIM)
+    mine = [known_name for known_name in known if known_name == name or known_name.startswith(claim(name, ""))]
+    if not mine:
+        have = f"It has {', '.join(known)}." if known else "It has none."
+        raise ConfigError(f"The change log {log.storage.root} has no consumer {name}.", hint=have)
+    if is_claim:
+        raise ConfigError(
+            f"{name} keeps what the table {table} needs, which the pipeline {pipeline!r} leaves out.",
+            hint="`wal2lake status` says why; `wal2lake resync` the table to read it anew, and this goes."
+            f" If that pipeline is no more: `wal2lake log forget {pipeline}`.",
+        )
+    if name == own:
+        raise ConfigError(
+            f"{name} is the pipeline that is configured here: what it has not applied would be lost to it.",
+            hint="It goes on where it stands with `wal2lake run`. To give it up, configure the one that replaces it"
+            " (pipeline.name) first.",
+        )
+    if _runs(log, name):
+        raise SlotInUseError(f"The pipeline {name!r} runs on the change log {log.storage.root}.", hint="Stop it first.")
+    for found in mine:
+        log.forget(found)
+    return mine
+
+
+def _runs(log: ChangeLog, pipeline: str) -> bool:
+    try:
+        with open(Path(log.storage.root) / SNAPSHOTS / pipeline / PIPELINE_LOCK, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:  # a reader of its own, or one that never took a snapshot
+        return False
+    except BlockingIOError:
+        return True
+    return False
