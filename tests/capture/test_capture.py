@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.capture.conftest import World, eventually
-from wal2lake.capture import Capture
+from wal2lake.capture import Capture, source
 from wal2lake.changelog import LogWriter
 from wal2lake.errors import (
     LogFullError,
@@ -29,6 +30,8 @@ from wal2lake.errors import (
     SlotMissingError,
 )
 from wal2lake.monitor.progress import read_progress
+from wal2lake.postgres.preflight import preflight
+from wal2lake.postgres.slots import SlotState
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -369,16 +372,22 @@ def test_a_capture_that_is_ending_is_waited_for(world: World) -> None:
     assert world.captured() == world.expected()
 
 
-def test_a_stop_does_not_wait_for_a_slot(world: World) -> None:
+AWAITS = "waiting for running transactions to end"
+
+
+def test_a_stop_does_not_wait_for_a_slot(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.make_slots()
     with psycopg.connect(world.server.dsn) as writing:
         writing.execute(f"INSERT INTO {world.name} VALUES (1, 'a')")
         other = World(world.server, world.path.with_name("other"), f"{world.name}_2")
         other.sql(f"CREATE PUBLICATION {other.name} FOR TABLE {world.name}")
         with other.capturing():  # its slot waits for that transaction
-            time.sleep(2)
+            eventually(lambda: read_progress(str(other.path)).capture_state == AWAITS, other.errors)
             asked = time.monotonic()
         assert time.monotonic() - asked < 3
+        assert other.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{other.name}'") == []
+        assert caplog.text.count("waits until the transactions that run now have ended") == 1
+        assert "WARNING" in caplog.text
         other.sql(f"DROP PUBLICATION {other.name}")
     with world.capturing():
         world.await_durable(world.wal_end())
@@ -387,6 +396,43 @@ def test_a_stop_does_not_wait_for_a_slot(world: World) -> None:
             asked = time.monotonic()
         assert time.monotonic() - asked < 3
     assert (world.errors, other.errors) == ([], [])
+
+
+def test_a_half_made_slot_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever began to make it was killed; its walsender does not notice while it waits for a transaction."""
+    with psycopg.connect(world.server.dsn) as writing:
+        writing.execute(f"INSERT INTO {world.name} VALUES (1, 'a')".encode())
+        with world.spawn() as gone:
+            eventually(lambda: read_progress(str(world.path)).capture_state == AWAITS)
+            gone.kill()
+        with world.capturing():
+            eventually(lambda: "is being made" in caplog.text, world.errors)
+            assert read_progress(str(world.path)).capture_state == "waiting"
+            findings = {finding.name: finding for finding in preflight(world.server.dsn, world.name, world.name)}
+            assert "is being made" in findings["slot"].text
+            writing.commit()
+            eventually(lambda: read_progress(str(world.path)).capture_state == "streaming", world.errors)
+            world.insert(2, 10)
+            world.await_durable(world.wal_end())
+    assert sum(payload[:1] == b"I" for payload in world.captured()) == 9
+
+
+def test_a_slot_that_vanishes_while_it_is_looked_at_is_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.make_slots()
+    look = source._free_slot
+
+    def too_late(*arguments: Any) -> SlotState:
+        monkeypatch.undo()
+        world.sql(f"SELECT pg_drop_replication_slot('{world.name}')")
+        return look(*arguments)
+
+    monkeypatch.setattr(source, "_free_slot", too_late)
+    with world.capturing():
+        world.await_durable(world.wal_end())
+    assert "Trying again" in caplog.text
+    assert world.errors == []
 
 
 def test_a_missing_publication_and_another_server(world: World, own_world: World) -> None:

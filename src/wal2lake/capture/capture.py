@@ -31,6 +31,7 @@ from wal2lake.postgres.stream import ReplicationStream
 _STATUS_INTERVAL_S = 1.0
 _IDLE_POSITION_S = 1.0
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 30.0
+_SLOT_WAITS = "waiting for running transactions to end"
 _STATUS_FILE = f"{STATUS}/capture.json"
 
 logger = logging.getLogger("wal2lake.capture")
@@ -68,7 +69,7 @@ class Capture:
         try:
             while not stop.is_set():
                 try:
-                    writer = writer or open_log(self._config, stop)
+                    writer = writer or open_log(self._config, stop, self._slot_waits)
                     self._session(writer, stop)
                 except InterruptedByUser:
                     if not stop.is_set():
@@ -86,6 +87,15 @@ class Capture:
         self._publish({"state": "waiting", "ts": time.time() + self._pause_s})  # it holds until then
         stop.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+
+    def _slot_waits(self) -> None:
+        if self._status.get("state") != _SLOT_WAITS:
+            logger.warning(
+                "The slot %s is being made; it waits until the transactions that run now have ended."
+                " `wal2lake check` names them.",
+                self._config.source.slot,
+            )
+        self._publish({"state": _SLOT_WAITS})
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""

@@ -9,6 +9,7 @@ Nothing here opens a published table: capture must resume while an ALTER, a VACU
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -19,32 +20,35 @@ from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingErro
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
-from wal2lake.postgres.slots import SlotState, create_slot, require_slot, slot_state
+from wal2lake.postgres.slots import SlotState, SlotUnfinishedError, create_slot, require_slot, slot_state
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
 _PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
-_SLOT_WAIT_NOTICE = "The slot %s is being made; it waits until the transactions that run now have ended."
 
 logger = logging.getLogger("wal2lake.capture")
 
 
-def open_log(config: Config, stop: Event) -> LogWriter:
+def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogWriter:
     """The log of ``config``, locked for writing; made now, with its slot, when there is none yet.
 
-    Raises LogMismatchError, SlotMissingError, SlotLostError, SlotInUseError, PublicationError, and what connecting
+    ``slot_waits`` is called about once a second while the slot's making waits for transactions to end.
+    Raises LogMismatchError, SlotLostError, SlotInUseError, SlotUnfinishedError, PublicationError, and what connecting
     raises. A slot that exists without a log is taken over where it stands: capture died between making the two.
     """
     path = Path(config.log.path)
     if ChangeLog.exists(path):
         identity = ChangeLog.open(path).identity
     else:
-        identity = _new_identity(config, stop)
+        identity = _new_identity(config, stop, slot_waits)
         logger.info("The change log %s begins at %s.", path, identity.start_lsn)
     return patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
 
 
 def check_source(config: Config, writer: LogWriter, stop: Event) -> None:
-    """Check that the slot can be streamed from and continues ``writer``'s log. Raises as open_log does."""
+    """Check that the slot can be streamed from and continues ``writer``'s log.
+
+    Raises as open_log does, and SlotMissingError.
+    """
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
         require_publication(connection, config.source.publication)
@@ -77,25 +81,28 @@ def check_position(state: SlotState, durable: LSN) -> None:
         )
 
 
-def _new_identity(config: Config, stop: Event) -> LogIdentity:
+def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
         require_publication(connection, config.source.publication)
         system = identify(connection)
         state = slot_state(connection, config.source.slot)
         if state is None:
-            return _identity(config, system, _make_slot(config, stop))
-        state = _free_slot(connection, config.source.slot, stop)
+            return _identity(config, system, _make_slot(config, stop, slot_waits))
+        try:
+            state = _free_slot(connection, config.source.slot, stop)
+        except SlotMissingError as error:
+            raise SlotUnfinishedError(f"The slot {config.source.slot} went away while it was looked at.") from error
     identity = _identity(config, system, state.confirmed_flush_lsn or LSN(0))
     _check_slot(state, identity)
     logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
     return identity
 
 
-def _make_slot(config: Config, stop: Event) -> LSN:
+def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LSN:
     def while_waiting() -> None:
         if stop.is_set():
             raise InterruptedByUser("Stopped while the replication slot was being made.")
-        logger.info(_SLOT_WAIT_NOTICE, config.source.slot)
+        slot_waits()
 
     with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
         return create_slot(pgconn, config.source.slot, while_waiting=while_waiting).consistent_point

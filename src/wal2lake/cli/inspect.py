@@ -41,7 +41,9 @@ def _places(found: Status) -> Table:
     table = Table(box=None, show_header=False)
     if found.server_wal_lsn is not None:
         table.add_row("server", f"WAL at {found.server_wal_lsn}")
-    if found.slot is not None and found.slot.confirmed_flush_lsn is not None:
+    if found.slot is not None and found.slot.unfinished:
+        table.add_row(f"slot {found.slot.slot_name}", f"being made by {found.slot.active_pid}")
+    elif found.slot is not None and found.slot.confirmed_flush_lsn is not None:
         busy = f"in use by {found.slot.active_pid}" if found.slot.active else "idle"
         table.add_row(f"slot {found.slot.slot_name}", f"{busy}, confirmed {found.slot.confirmed_flush_lsn}")
         if found.server_wal_lsn is not None:

@@ -4,7 +4,8 @@ The state (UTF-8, ISO dates, UTC, shortest exact floats, hex bytea) makes Postgr
 the value. It is set by SET after connecting, so it overrides role and database defaults, leaves the ``options`` of a
 user's DSN or service file alone, and passes connection poolers.
 
-Waiting happens in ``select``, never inside libpq, so Ctrl-C works and a deadline holds.
+Waiting happens in ``select``, never inside libpq, so Ctrl-C works and a deadline holds. A command that is given up is
+cancelled: a backend that waits for a lock does not see that its client is gone, and would keep its half-made slot.
 
 Source: PostgreSQL documentation, "libpq: Connection Control Functions", "Asynchronous Command Processing", and
 "Streaming Replication Protocol" (replication=database; simple query protocol only).
@@ -34,6 +35,7 @@ Row = tuple[str | None, ...]
 _OLDEST_SERVER = 130000
 _CONNECT_TIMEOUT_S = 10
 _DRAIN_TIMEOUT_S = 5.0
+_CANCEL_TIMEOUT_S = 2.0
 _GONE_HOST = {  # is noticed within a minute: keepalives find it while nothing is sent, the user timeout while data is
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -188,7 +190,11 @@ def next_result(
     pgconn: PGconn, timeout_s: float | None = None, while_waiting: Callable[[], None] | None = None
 ) -> pq.abc.PGresult | None:
     """Wait for the next result of the running command; None when it is complete. Raises what map_error says."""
-    result = _await_result(pgconn, timeout_s, while_waiting)
+    try:
+        result = _await_result(pgconn, timeout_s, while_waiting)
+    except BaseException:
+        _cancel(pgconn)
+        raise
     if result is None or result.status in _OK or result.status in _COPYING:
         return result
     error = map_error(result)
@@ -196,6 +202,16 @@ def next_result(
         while pgconn.status == pq.ConnStatus.OK and _await_result(pgconn, _DRAIN_TIMEOUT_S) is not None:
             pass
     raise error
+
+
+def _cancel(pgconn: PGconn) -> None:
+    """Have the server end the running command, and see it ended; best effort, since the server may be out of reach."""
+    if pgconn.status != pq.ConnStatus.OK:
+        return
+    with contextlib.suppress(psycopg.Error, ConnectError):
+        _Opened(pgconn).cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+        while (result := _await_result(pgconn, _CANCEL_TIMEOUT_S)) is not None and result.status not in _COPYING:
+            pass
 
 
 def _await_result(

@@ -224,6 +224,9 @@ def _slot(probe: Probe) -> Iterator[Finding]:
     elif slot.plugin != "pgoutput" or slot.database != probe.connection.info.dbname:
         text = f"Slot {name} belongs to plugin {slot.plugin}, database {slot.database}: choose another name."
         yield Finding("slot", "error", text, drop)
+    elif slot.unfinished:
+        text = f"Slot {name} is being made by server process {slot.active_pid}, which waits for running transactions."
+        yield Finding("slot", "warning", text)
     elif slot.active:
         yield Finding("slot", "warning", f"Slot {name} is in use by server process {slot.active_pid}.")
     elif slot.wal_status in ("unreserved", "extended"):
@@ -255,7 +258,7 @@ def _limits(probe: Probe) -> Iterator[Finding]:
 
 def _long_transactions(probe: Probe) -> Iterator[Finding]:
     """Creating a slot waits for every transaction that has an xid, prepared ones included."""
-    if probe.slot is not None:
+    if probe.slot is not None and not probe.slot.unfinished:
         return
     waiting = 0
     for pid, seconds in probe.query(_RUNNING, _LONG_TRANSACTION_S):

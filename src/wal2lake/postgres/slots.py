@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from wal2lake.errors import SlotInUseError, SlotLostError, SlotMissingError
+from wal2lake.errors import ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
 from wal2lake.wire.commands import (
@@ -31,6 +31,10 @@ _READ: dict[str, Callable[[str], int]] = {  # JSON has these as strings
     "confirmed_flush_lsn": LSN.parse,
     "two_phase_at": LSN.parse,
 }
+
+
+class SlotUnfinishedError(ConnectError):
+    """The slot is still being made, or was given up half made; what it is to be shows when one looks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,11 @@ class SlotState:
     synced: bool | None = None
 
     @property
+    def unfinished(self) -> bool:
+        """True while CREATE_REPLICATION_SLOT waits for running transactions."""
+        return self.slot_type == "logical" and self.confirmed_flush_lsn is None
+
+    @property
     def lost(self) -> bool:
         """True when the server has given the slot up; nothing brings it back."""
         return self.wal_status == "lost" or self.invalidation_reason is not None or bool(self.conflicting)
@@ -99,7 +108,8 @@ def create_slot(
 ) -> CreatedSlot:
     """Make a logical slot on a replication connection.
 
-    It waits for every transaction that is running; ``while_waiting`` is called about once a second meanwhile.
+    It waits for every transaction that is running; ``while_waiting`` is called about once a second meanwhile, and
+    what it raises takes the half-made slot away.
     An exported snapshot lives until the next command on ``pgconn``. Raises ServerConfigError (wal_level, no free
     slot, an option that the server's version does not know), RightsError, ServerError (the name is taken),
     ConnectError.
@@ -186,7 +196,7 @@ def slot_states(connection: Connection) -> list[SlotState]:
 def require_slot(connection: Connection, name: str) -> SlotState:
     """The state of a slot that can be streamed from now.
 
-    Raises SlotMissingError, SlotLostError or SlotInUseError, each with what is known about the reason.
+    Raises SlotMissingError, SlotLostError, SlotInUseError or SlotUnfinishedError, with what is known about the reason.
     """
     state = slot_state(connection, name)
     if state is None:
@@ -196,6 +206,11 @@ def require_slot(connection: Connection, name: str) -> SlotState:
         raise SlotLostError(
             f"The replication slot {name} is lost: {reason}.",
             hint=f"SELECT pg_drop_replication_slot('{name}'), and begin again with a new snapshot.",
+        )
+    if state.unfinished:
+        raise SlotUnfinishedError(
+            f"The replication slot {name} is being made by server process {state.active_pid}.",
+            hint="It is ready when the transactions that run have ended; `wal2lake check` names them.",
         )
     if state.active:
         raise SlotInUseError(
