@@ -110,6 +110,14 @@ class Config:
         return _absolute(cls.from_dict(document), path.parent if path else Path())
 
     @classmethod
+    def load_source(cls, path: Path | None) -> SourceConfig:
+        """Only [source], for what needs no more: a mistake in another section is not its business."""
+        document = _read_toml(path)
+        for name, value in _environment({"source": SourceConfig}).items():
+            document.setdefault("source", {})[name.partition(".")[2]] = value
+        return _section(SourceConfig, "source", document)
+
+    @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Config:
         """Build from TOML's shape; an unknown section or key is an error that lists the known ones."""
         known = {f.name for f in fields(cls)}
@@ -144,10 +152,10 @@ def _read_toml(path: Path | None) -> dict[str, Any]:
     return document
 
 
-def _environment() -> dict[str, str]:
+def _environment(sections: Mapping[str, Any] | None = None) -> dict[str, str]:
     """WAL2LAKE_SOURCE_DSN → source.dsn; Spark's settings have dots and so come by file or flag only."""
     found = {}
-    for section, kind in _SECTIONS.items():
+    for section, kind in (sections or _SECTIONS).items():
         prefix = f"WAL2LAKE_{section.upper()}_"
         for name, value in os.environ.items():
             if name.startswith(prefix):

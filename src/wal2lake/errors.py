@@ -177,6 +177,12 @@ class LockedError(Wal2LakeError):
     transient = True
 
 
+class SlotExistsError(Wal2LakeError):
+    """There is a replication slot of this name already."""
+
+    exit_code = 22
+
+
 class InterruptedByUser(Wal2LakeError):
     """Ctrl-C or SIGTERM ended the command before its work was done."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from wal2lake.cli.main import app
+from wal2lake.cli.protocol import app as protocol
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +37,20 @@ def test_a_command_that_is_shown_parses(line: str, tmp_path: Path, monkeypatch: 
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     command.make_context(line, words)
+
+
+def _examples(command: Any) -> Iterator[Any]:
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from _examples(below)
+
+
+def test_every_protocol_command_has_an_example_that_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [command for command in _examples(get_command(protocol)) if not hasattr(command, "commands")]
+    assert len(found) == 11
+    for command in found:
+        example = command.epilog.removeprefix("Example: ")
+        test_a_command_that_is_shown_parses(example, tmp_path, monkeypatch)
 
 
 def test_commands_were_found() -> None:

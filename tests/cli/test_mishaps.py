@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -33,6 +35,26 @@ def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.Comp
         (("init", "no/such/folder/w.toml"), "no/such/folder/w.toml cannot be used: No such file or directory."),
         (("check", "--config", "."), ". cannot be used: Is a directory."),
         (("basebackup", "b", "-T", "/old"), "-T /old names no new folder. Write OLDDIR=NEWDIR."),
+        (
+            ("recv", "s", "--binary", "--plugin", "x"),
+            "--binary is an option of pgoutput, not of x. Give the plugin's own by",
+        ),
+        (("recv", "s", "--publication", "p", "-o", "include-xids=0"), "pgoutput has no option include-xids. `wal2lake"),
+        (
+            ("recv", "s", "--publication", "p", "--streaming", "on", "--proto-version", "1"),
+            "streaming = on needs protocol version 2, not 1. Leave --proto-version out",
+        ),
+        (("recv", "s", "--publication", "p", "-o", "publication_names=q"), "publication_names is given twice."),
+        (("recv", "s", "--create-slot", "--drop-slot"), "--create-slot and --drop-slot exclude each other."),
+        (("recv", "s", "--drop-slot", "-f", "x"), "--file has no effect with --drop-slot."),
+        (("recv", "s", "--failover", "--publication", "p"), "--failover has no effect without --create-slot."),
+        (("receivewal", "--create-slot"), "--create-slot needs the slot's name. Name it with --slot."),
+        (("receivewal", "--drop-slot", "-S", "s", "here"), "FOLDER has no effect with --drop-slot"),
+        (("receivewal",), "receivewal needs a folder for the segments."),
+        (("slots", "create", "s", "--reserve-wal"), "--reserve-wal is for physical slots. Give --physical as well."),
+        (("slots", "create", "s", "--physical", "--failover"), "--failover is for logical slots"),
+        (("slots", "alter", "s"), "There is nothing to alter."),
+        (("identify", "-c", "absent.toml"), "There is no absent.toml."),
         (("recv", "s", "--create-slot"), "pgoutput needs at least one publication. Name it with --publication."),
     ],
 )
@@ -87,6 +109,24 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
     assert (code, "is active for PID" in said) == (10, True), said
     assert drop(typed="y\n")[0] == 0
     assert "There is no slot wal2lake." in drop("--yes")[1]
+
+
+@pytest.mark.server
+def test_the_protocol_reads_only_the_source(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(f"[source]\ndsn = '{server.dsn}'\n[lake]\nmode = 'nonsense'\n")
+    done = _wal2lake("identify", "-c", "other.toml", "--json", folder=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["dbname"]) == (0, "postgres"), done.stderr
+    done = _wal2lake("status", "-c", "other.toml", folder=tmp_path)
+    assert (done.returncode, "lake.mode" in done.stderr) == (2, True)
+
+
+def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "wal2lake", "recv", "s", "--publication", "p", "--dsn", "host=127.0.0.1 port=1"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(terminal)
+    os.close(end)
+    assert (done.returncode, "--format json" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.server

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wal2lake.cli.protocol import app
-from wal2lake.errors import ConfigError, SlotMissingError, Wal2LakeError
+from wal2lake.errors import ConfigError, SlotExistsError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.manifest import read_manifest
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -43,17 +43,21 @@ def test_identify(run: Runner) -> None:
 
 def test_slots(run: Runner) -> None:
     point = LSN.parse(json.loads(run("slots", "create", "commanded", "--json"))["consistent_point"])
-    assert LSN.parse(run("slots", "copy", "commanded", "commanded_copy")) == point
-    assert LSN.parse(run("slots", "advance", "commanded_copy", "FFFFFFFF/0")) >= point
-    run("slots", "alter", "commanded_copy", "--failover")
+    assert json.loads(run("slots", "copy", "commanded", "commanded_copy", "--json"))["lsn"] == str(point)
+    advanced = json.loads(run("slots", "advance", "commanded_copy", "FFFFFFFF/0", "--json"))
+    assert LSN.parse(advanced["end_lsn"]) >= point
+    altered = run("slots", "alter", "commanded_copy", "--failover", "--json")
+    assert json.loads(altered) == {"slot_name": "commanded_copy", "failover": True}
     run("slots", "create", "commanded_wal", "--physical", "--reserve-wal")
     assert json.loads(run("slots", "read", "commanded_wal", "--json"))["slot_type"] == "physical"
     found = {slot["slot_name"]: slot for slot in json.loads(run("slots", "list", "--json"))}
     assert found["commanded"]["confirmed_flush_lsn"] == str(point)
     assert found["commanded_copy"]["failover"] is True
-    assert "slot_name=commanded " in run("slots", "list")
+    assert found["commanded"]["retained_wal"] >= 0
+    lines = run("slots", "list").splitlines()
+    assert all("slot_name=commanded" in line and " retained_wal=" in line for line in lines)
     for name in ("commanded", "commanded_copy", "commanded_wal"):
-        run("slots", "drop", name, "--wait")
+        assert json.loads(run("slots", "drop", name, "--wait", "--json")) == {"slot_name": name}
     with pytest.raises(SlotMissingError):
         run("slots", "read", "commanded_wal")
 
@@ -73,16 +77,68 @@ def test_recv(server: EmbeddedPostgres, run: Runner, tmp_path: Path) -> None:
     server.psql("DROP TABLE received; DROP PUBLICATION received")
 
 
+def test_recv_can_be_tried_twice(server: EmbeddedPostgres, run: Runner, tmp_path: Path) -> None:
+    server.psql("CREATE TABLE twice (a int PRIMARY KEY); CREATE PUBLICATION twice FOR TABLE twice")
+    again = ("recv", "twice", "--create-slot", "--if-not-exists", "--publication", "twice", "--format", "json")
+    for row in (1, 2):
+        end = server.psql("SELECT pg_current_wal_insert_lsn()")
+        run(*again, "--until-lsn", end, "--file", tmp_path / "lines")
+        server.psql(f"SET synchronous_commit = on; INSERT INTO twice VALUES ({row})")
+    assert '"new": {"a": "1"}' in (tmp_path / "lines").read_text()
+    run("recv", "twice", "--drop-slot")
+    server.psql("DROP TABLE twice; DROP PUBLICATION twice")
+
+
+def test_what_recv_refuses_leaves_no_slot(server: EmbeddedPostgres, run: Runner) -> None:
+    made = ("recv", "refused", "--create-slot", "--publication", "p")
+    for wrong in (
+        ("--streaming", "parallel", "--proto-version", "3"),
+        ("-o", "=none"),
+        ("-o", "origin=nowhere"),
+        ("--file", "/absent/folder/file"),
+    ):
+        with pytest.raises(ConfigError):
+            run(*made, *wrong)
+    with pytest.raises(SlotMissingError):
+        run("recv", "refused", "--drop-slot")
+
+
+def test_pgoutputs_options_come_by_flag_or_by_o(server: EmbeddedPostgres, run: Runner, tmp_path: Path) -> None:
+    """What came from an origin is left out by -o origin=none too, and large transactions are streamed at once."""
+    server.psql(
+        "CREATE TABLE origins (a int PRIMARY KEY); CREATE PUBLICATION origins FOR TABLE origins;"
+        "SELECT pg_replication_origin_create('elsewhere')"
+    )
+    run("recv", "origins", "--create-slot", "--no-start")
+    server.psql(
+        "INSERT INTO origins VALUES (1); SELECT pg_replication_origin_session_setup('elsewhere');"
+        "SET synchronous_commit = on; INSERT INTO origins VALUES (2);"
+    )
+    run("slots", "copy", "origins", "origins_too")
+    end = server.psql("SELECT pg_current_wal_flush_lsn()")
+    asked = ("--format", "json", "--until-lsn", end, "--streaming", "parallel")
+    run("recv", "origins", *asked, "-o", "publication_names=origins", "-o", "origin=none", "-f", tmp_path / "by_o")
+    run("recv", "origins_too", *asked, "--publication", "origins", "--origin", "none", "-f", tmp_path / "by_flag")
+    lines = (tmp_path / "by_o").read_text()
+    assert lines == (tmp_path / "by_flag").read_text()
+    assert [line["new"] for line in map(json.loads, lines.splitlines()) if "new" in line] == [{"a": "1"}]
+    for name in ("origins", "origins_too"):
+        run("slots", "drop", name, "--wait")
+    server.psql("SELECT pg_replication_origin_drop('elsewhere'); DROP TABLE origins; DROP PUBLICATION origins")
+
+
 def test_receivewal(server: EmbeddedPostgres, run: Runner, tmp_path: Path) -> None:
-    run("slots", "create", "walled", "--physical", "--reserve-wal")
+    run("receivewal", "--create-slot", "--slot", "walled")
+    run("receivewal", "--create-slot", "--slot", "walled", "--if-not-exists")
+    with pytest.raises(SlotExistsError):
+        run("receivewal", "--create-slot", "--slot", "walled")
     server.psql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'a', 'b'); SELECT pg_switch_wal()")
     server.psql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'a', 'b')")
     end = server.psql("SELECT pg_current_wal_flush_lsn()")
     names = run("receivewal", tmp_path, "--slot", "walled", "--until-lsn", end).splitlines()
-    run("slots", "drop", "walled")
-    assert names[-1].startswith("durable up to")
-    assert set(os.listdir(tmp_path)) >= set(names[:-1]) != set()
-    for name in names[:-1]:
+    run("receivewal", "--drop-slot", "--slot", "walled")
+    assert set(os.listdir(tmp_path)) >= set(names) != set()
+    for name in names:
         assert (tmp_path / name).read_bytes() == (server.data_dir / "pg_wal" / name).read_bytes()
 
 

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from wal2lake.errors import RightsError, ServerConfigError, ServerError, SlotMissingError, Wal2LakeError
+from wal2lake.errors import (
+    RightsError,
+    ServerConfigError,
+    ServerError,
+    SlotExistsError,
+    SlotMissingError,
+    Wal2LakeError,
+)
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, PGconn, connect, execute, replication_connection
@@ -135,7 +142,7 @@ def test_catalog_and_snapshot(versioned: EmbeddedPostgres) -> None:
 def test_refusals_leave_the_connection_usable(versioned: EmbeddedPostgres) -> None:
     with replication_connection(versioned.dsn) as pgconn:
         create_slot(pgconn, "twice")
-        with pytest.raises(ServerError, match="42710"):
+        with pytest.raises(SlotExistsError, match="42710"):
             create_slot(pgconn, "twice")
         with pytest.raises(Wal2LakeError):
             create_slot(pgconn, "no_plugin", plugin="absent")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from wal2lake.errors import ConfigError
 
 DEFAULT_FILE = Path("wal2lake.toml")
 _PANEL = "Configuration"
+_DATABASE = re.compile(r"[\w-]+")
 
 
 def _option(help_text: str, *names: str) -> Any:
@@ -40,6 +42,18 @@ _SHARED: dict[str, Any] = {
     "lake": Annotated[str | None, _option("The folder of the Delta tables.", "--lake")],
     "settings": Annotated[
         list[str] | None, _option("Any setting SECTION.KEY=VALUE of the file; may be repeated.", "--set")
+    ],
+}
+_SOURCE: dict[str, Any] = {
+    "config_file": Annotated[
+        Path | None,
+        _option("The file whose source section is read; wal2lake.toml where there is one.", "--config", "-c"),
+    ],
+    "dsn": Annotated[
+        str | None,
+        _option(
+            "libpq's keywords or URI, or a database's name; else source.dsn, then PGHOST, PGSERVICE …", "--dsn", "-d"
+        ),
     ],
 }
 _SPARK: dict[str, Any] = {
@@ -66,6 +80,20 @@ def with_config(command: Callable[..., Any]) -> Callable[..., Any]:
 def with_spark_config(command: Callable[..., Any]) -> Callable[..., Any]:
     """The same with Spark's options, for a command that runs Spark."""
     return _extended(command, "config", {**_SHARED, **_SPARK}, resolve)
+
+
+def with_dsn(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command(dsn, …)`` the options that say where the server is; nothing but [source] is read."""
+    return _extended(command, "dsn", _SOURCE, source_dsn)
+
+
+def source_dsn(config_file: Path | None, dsn: str | None) -> str:
+    """The flag, else the environment's or the file's source.dsn, else '' (libpq's own variables)."""
+    if config_file is None and DEFAULT_FILE.exists():
+        config_file = DEFAULT_FILE
+    if dsn is None:
+        return Config.load_source(config_file).dsn
+    return f"dbname={dsn}" if _DATABASE.fullmatch(dsn) else dsn
 
 
 def _extended(

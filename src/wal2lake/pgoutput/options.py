@@ -45,6 +45,11 @@ class PgoutputOptions:
         self._needs(f"streaming = {self.streaming}", STREAMING_PROTO_VERSION[self.streaming])
         self._needs("two_phase", TWO_PHASE_PROTO_VERSION if self.two_phase else 1)
 
+    @property
+    def least_proto_version(self) -> int:
+        """The lowest protocol version that has all that is asked."""
+        return max(STREAMING_PROTO_VERSION[self.streaming], TWO_PHASE_PROTO_VERSION if self.two_phase else 1)
+
     def _needs(self, what: str, proto_version: int) -> None:
         if self.proto_version < proto_version:
             raise ConfigError(
@@ -54,11 +59,13 @@ class PgoutputOptions:
 
     def check(self, version: int) -> None:
         """Raise ServerConfigError unless a server of ``version`` (server_version_num) knows all that is asked."""
-        what = f"protocol version {self.proto_version} of pgoutput"
-        require(what, version, PROTO_VERSION_SINCE[self.proto_version])
         for option, since in OPTION_SINCE.items():
             if getattr(self, option):
                 require(f"pgoutput's option {option}", version, since)
+        since = PROTO_VERSION_SINCE[STREAMING_PROTO_VERSION[self.streaming]]
+        require(f"pgoutput's streaming = {self.streaming}", version, since)
+        what = f"protocol version {self.proto_version} of pgoutput"
+        require(what, version, PROTO_VERSION_SINCE[self.proto_version])
 
     def build(self, version: int) -> tuple[tuple[str, str | None], ...]:
         """The options of StartLogicalReplication for a server; raise ServerConfigError for what it does not know."""

@@ -29,6 +29,7 @@ from wal2lake.errors import (
     RightsError,
     ServerConfigError,
     ServerError,
+    SlotExistsError,
     SlotInUseError,
     SlotLostError,
     SlotMissingError,
@@ -72,6 +73,7 @@ _WAL_LEVEL: _Rule = (
     ServerConfigError,
     "Run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL (on a standby: the primary too).",
 )
+_TAKEN: _Rule = (SlotExistsError, "Drop the one that exists, or choose another name.")
 _NO_GRANT: _Rule = (
     RightsError,
     "GRANT it to the role (SELECT on tables, USAGE on schemas); `wal2lake check` lists all.",
@@ -90,6 +92,7 @@ _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("58P01", re.compile(r"internal_load_library"), _NO_PLUGIN),
     ("0A000", re.compile(r"ReadReplicationSlot"), _NOT_PHYSICAL),
     ("42501", re.compile(r"aclcheck_error"), _NO_GRANT),
+    ("42710", re.compile(r"ReplicationSlotCreate"), _TAKEN),
     ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
 )

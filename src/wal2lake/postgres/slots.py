@@ -111,8 +111,7 @@ def create_slot(
     It waits for every transaction that is running; ``while_waiting`` is called about once a second meanwhile, and
     what it raises takes the half-made slot away.
     An exported snapshot lives until the next command on ``pgconn``. Raises ServerConfigError (wal_level, no free
-    slot, an option that the server's version does not know), RightsError, ServerError (the name is taken),
-    ConnectError.
+    slot, an option that the server's version does not know), RightsError, SlotExistsError, ConnectError.
     """
     command = CreateLogicalReplicationSlot(name, plugin, temporary, snapshot, two_phase, failover)
     return _created(pgconn, command, timeout_s, while_waiting)

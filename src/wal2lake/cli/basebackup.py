@@ -1,0 +1,100 @@
+"""`wal2lake basebackup`: pg_basebackup's job. The result goes to standard output, words to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wal2lake.cli.options import with_dsn
+from wal2lake.cli.shared import Json, pairs, show
+from wal2lake.errors import ConfigError
+from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
+
+EXAMPLE = "Example: wal2lake basebackup copy --checkpoint fast --progress"
+
+
+class BackupFormat(StrEnum):
+    PLAIN = "plain"
+    TAR = "tar"
+
+
+class Checkpoint(StrEnum):
+    FAST = "fast"
+    SPREAD = "spread"
+
+
+@with_dsn
+def basebackup(
+    target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    dsn: str,
+    backup_format: Annotated[
+        BackupFormat, typer.Option("--format", "-F", help="plain: a data directory; tar: an archive a tablespace.")
+    ] = BackupFormat.PLAIN,
+    checkpoint: Annotated[Checkpoint, typer.Option(help="fast: at once, at the server's cost.")] = Checkpoint.SPREAD,
+    label: Annotated[str, typer.Option("--label", "-l", help="Stands in backup_label.")] = "wal2lake base backup",
+    no_wal: Annotated[bool, typer.Option("--no-wal", help="Leave out the WAL that the backup needs.")] = False,
+    max_rate: Annotated[int | None, typer.Option("--max-rate", "-r", help="kB/s, 32 to 1048576.")] = None,
+    incremental: Annotated[
+        Path | None, typer.Option("--incremental", "-i", help="The backup_manifest to build on (17 and later).")
+    ] = None,
+    manifest_checksums: Annotated[str, typer.Option(help="SHA224 to SHA512; CRC32C or NONE: sizes only.")] = "SHA256",
+    tablespace_mapping: Annotated[
+        list[str] | None, typer.Option("--tablespace-mapping", "-T", help="OLDDIR=NEWDIR, for plain format.")
+    ] = None,
+    no_sync: Annotated[bool, typer.Option("--no-sync", "-N", help="Do not wait until all is durable.")] = False,
+    no_clean: Annotated[bool, typer.Option("--no-clean", "-n", help="After a failure, keep what had come.")] = False,
+    progress: Annotated[bool, typer.Option("--progress", "-P", help="Show how far it is.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Copy the whole cluster and check the copy against its manifest: pg_basebackup's job."""
+    options = BackupOptions(
+        backup_format.value,
+        label,
+        checkpoint.value,
+        not no_wal,
+        max_rate,
+        manifest_checksums,
+        incremental,
+        _mapping(tablespace_mapping),
+        not no_sync,
+        not no_clean,
+    )
+    with closing(_Percent()) as percent:
+        backup = base_backup(dsn, target, options, on_progress=percent if progress else None)
+    show(asdict(backup), as_json)
+
+
+class _Percent:
+    """Says on standard error how far a backup is, whenever the percentage changes; a terminal sees one line."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, progress: Progress) -> None:
+        percent = min(100, 100 * progress.received // max(1, progress.total))
+        if percent != self._shown:
+            self._shown = percent
+            text = f"{progress.received >> 10} of about {progress.total >> 10} kB ({percent} %)"
+            typer.echo(f"\r{text}" if self._terminal else text, nl=not self._terminal, err=True)
+
+    def close(self) -> None:
+        """End the line."""
+        if self._terminal and self._shown >= 0:
+            typer.echo(err=True)
+
+
+def _mapping(folders: Sequence[str] | None) -> dict[str, str]:
+    mapping = {}
+    for old, new in pairs(folders):
+        if not new:
+            raise ConfigError(f"-T {old} names no new folder.", hint="Write OLDDIR=NEWDIR.")
+        mapping[old] = new
+    return mapping
