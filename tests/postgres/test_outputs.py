@@ -26,7 +26,7 @@ from wal2lake.postgres.basebackup import inside
 from wal2lake.postgres.files import write_durably
 from wal2lake.postgres.manifest import read_manifest
 from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
-from wal2lake.postgres.receivewal import resume_position, segment_name
+from wal2lake.postgres.segments import resume_position, segment_name
 from wal2lake.postgres.system import parse_timeline_history
 from wal2lake.wire.replication import XLogData
 
@@ -111,6 +111,12 @@ def test_where_to_go_on(tmp_path: Path) -> None:
     assert resume_position(tmp_path, size) == (1, 5 * size)
     (tmp_path / "000000020000000000000005").touch()
     assert resume_position(tmp_path, size) == (2, 6 * size)
+    (tmp_path / "000000020000000000000006.gz.partial").touch()
+    assert resume_position(tmp_path, size) == (2, 6 * size)
+    (tmp_path / "000000020000000000000006.gz").touch()
+    assert resume_position(tmp_path, size) == (2, 7 * size)
+    (tmp_path / "000000020000000000000009.lz4").touch()
+    assert resume_position(tmp_path, size) == (2, 10 * size)
 
 
 def test_a_timeline_history() -> None:

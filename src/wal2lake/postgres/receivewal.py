@@ -1,29 +1,30 @@
 """pg_receivewal's job: the WAL as segment files, each byte-identical with the server's own.
 
-A segment is written as ``<name>.partial``, full size from the start, and gets its final name when it is complete and
-synced; so a file without the suffix is whole. Only completed (with ``synchronous``: every) bytes are acknowledged.
 On a timeline's end its last segment stays ``.partial``, and streaming goes on at the begin of that segment on the
 next timeline, whose history file is fetched first. A restart goes on after the last complete segment found.
+
+A flush position moves the slot, and makes its sender a candidate for synchronous standby. So it is sent with a slot or
+``synchronous`` only, else 0/0; commits would wait for a whole segment. It says what is synced: completed segments, with
+``synchronous`` all that has come, and all that has come also when the server asks for a reply: a server that stops
+asks until flush (without one: write) has reached its last byte, and does not end before.
 
 Source: PostgreSQL documentation, "pg_receivewal"; src/bin/pg_basebackup/receivelog.c, pg_receivewal.c.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import PGconn, replication_connection
-from wal2lake.postgres.files import durable_rename, write_durably, writing
+from wal2lake.postgres.files import write_durably, writing
+from wal2lake.postgres.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.slots import read_slot
 from wal2lake.postgres.system import timeline_history, wal_segment_size
 from wal2lake.postgres.walsender import CopyBoth, now_timestamptz
@@ -36,23 +37,15 @@ from wal2lake.wire.replication import (
     write_standby_status_update,
 )
 
-PARTIAL = ".partial"
-_SEGMENT = re.compile(r"([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})(\.partial)?")
 _READ_SLOT_SINCE = 150000
 _TICK_S = 1.0
-
-
-class WalPosition(NamedTuple):
-    """A place in the WAL of a cluster that may have been promoted."""
-
-    timeline: int
-    lsn: LSN
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveWalOptions:
     """``slot``: a physical slot that keeps the WAL we need. ``until_lsn``: end once all before it is written.
-    ``synchronous``: sync and acknowledge whatever has come at once. Intervals in seconds, as for recv."""
+    ``synchronous``: sync and acknowledge whatever has come at once, as a synchronous standby would; the server may
+    take us for one. Intervals in seconds, as for recv."""
 
     slot: str | None = None
     until_lsn: LSN | None = None
@@ -80,63 +73,6 @@ def receive_wal(
     return WalPosition(receiver.timeline, receiver.flushed)
 
 
-def segment_name(timeline: int, lsn: int, segment_size: int) -> str:
-    """The file name of the segment that holds ``lsn``: XLogFileName."""
-    number, per_id = lsn // segment_size, (1 << 32) // segment_size
-    return f"{timeline:08X}{number // per_id:08X}{number % per_id:08X}"
-
-
-def resume_position(folder: Path, segment_size: int) -> WalPosition | None:
-    """Where to go on: behind the last complete segment, or at the begin of a later partial one; None: no segments."""
-    found = []
-    for name in os.listdir(folder):
-        if match := _SEGMENT.fullmatch(name):
-            timeline, high, low = (int(match[i], 16) for i in (1, 2, 3))
-            number = high * ((1 << 32) // segment_size) + low
-            found.append((number, timeline, match[4] is None))
-    if not found:
-        return None
-    number, timeline, complete = max(found)
-    return WalPosition(timeline, LSN((number + complete) * segment_size))
-
-
-class _Segment:
-    """One segment file being written."""
-
-    def __init__(self, folder: Path, timeline: int, lsn: int, size: int) -> None:
-        self.name = segment_name(timeline, lsn, size)
-        self.begin = LSN(lsn - lsn % size)
-        self.end = LSN(self.begin + size)
-        self._path = folder / (self.name + PARTIAL)
-        with writing(self._path):
-            self._file: BinaryIO = self._open(size)
-
-    def _open(self, size: int) -> BinaryIO:
-        """A partial file of an earlier run is written over from its begin; zeros lie behind what has come."""
-        if self._path.exists() and self._path.stat().st_size not in (0, size):
-            raise ProtocolError(f"{self._path} has not the size of a WAL segment.", hint="Move it away.")
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.posix_fallocate(descriptor, 0, size)
-        return os.fdopen(descriptor, "r+b")
-
-    def write(self, lsn: int, data: bytes | memoryview) -> None:
-        with writing(self._path):
-            self._file.seek(lsn - self.begin)
-            self._file.write(data)
-
-    def sync(self) -> None:
-        with writing(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-    def close(self, *, complete: bool) -> None:
-        self.sync()
-        self._file.close()
-        if complete:
-            with writing(self._path):
-                durable_rename(self._path, self._path.with_name(self.name))
-
-
 class _Receiver:
     def __init__(
         self,
@@ -151,7 +87,7 @@ class _Receiver:
         self._options = options
         self._stop = stop
         self._on_segment = on_segment or (lambda name: None)
-        self._segment: _Segment | None = None
+        self._segment: Segment | None = None
         self._size = 0
         self._system_id: str | None = None
         self._streamed = False
@@ -234,12 +170,23 @@ class _Receiver:
                     asked |= message.reply_requested
                 else:
                     self._write(message)
-            if self._options.synchronous and self.written > self.flushed and self._segment is not None:
-                self._segment.sync()
-                self.flushed, asked = self.written, True
+            if self._options.synchronous or (asked and self._reports_flush):
+                asked |= self._sync()
             due = 0 < self._options.status_interval_s <= time.monotonic() - self._status_sent
             if (asked or due) and not copy.ended:
                 self._send_status(copy)
+
+    @property
+    def _reports_flush(self) -> bool:
+        return self._options.slot is not None or self._options.synchronous
+
+    def _sync(self) -> bool:
+        """Make what was written durable; False when it was."""
+        if self._segment is None or self.flushed == self.written:
+            return False
+        self._segment.sync()
+        self.flushed = self.written
+        return True
 
     def _write(self, message: XLogData) -> None:
         """WAL may cross a segment's end in one message."""
@@ -248,7 +195,7 @@ class _Receiver:
         rest = memoryview(message.payload)
         while rest:
             if self._segment is None:
-                self._segment = _Segment(self._folder, self.timeline, self.written, self._size)
+                self._segment = Segment(self._folder, self.timeline, self.written, self._size)
             part = rest[: self._segment.end - self.written]
             self._segment.write(self.written, part)
             self.written = LSN(self.written + len(part))
@@ -266,6 +213,7 @@ class _Receiver:
                 self._on_segment(segment.name)
 
     def _send_status(self, copy: CopyBoth) -> None:
-        status = StandbyStatusUpdate(self.written, self.flushed, LSN(0), now_timestamptz(), False)
+        flushed = self.flushed if self._reports_flush else LSN(0)
+        status = StandbyStatusUpdate(self.written, flushed, LSN(0), now_timestamptz(), False)
         copy.send(write_standby_status_update(status))
         self._status_sent = time.monotonic()

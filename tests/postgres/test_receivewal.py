@@ -1,0 +1,84 @@
+"""What receivewal tells the server and the user, and what it leaves in the folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.slots import create_physical_slot, drop_slot
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+pytestmark = pytest.mark.server
+
+
+def write_wal(server: EmbeddedPostgres) -> LSN:
+    """Some WAL in the middle of a segment, flushed; its end."""
+    server.psql("SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'wal', 'half a segment')")
+    return LSN.parse(server.psql("SELECT pg_current_wal_flush_lsn()"))
+
+
+@contextmanager
+def receiving(server: EmbeddedPostgres, folder: Path, options: ReceiveWalOptions) -> Iterator[None]:
+    """receive_wal runs, and has told the server of all WAL that there was."""
+    stop, end = threading.Event(), write_wal(server)
+    receiver = threading.Thread(target=receive_wal, args=(server.dsn, folder, options, stop))
+    receiver.start()
+    try:
+        server.psql(
+            f"DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE write_lsn >= '{end}') "
+            "LOOP PERFORM pg_sleep(0.05), pg_stat_clear_snapshot(); END LOOP; END $$"
+        )
+        yield
+    finally:
+        stop.set()
+        receiver.join(30)
+
+
+@pytest.fixture
+def any_standby(server: EmbeddedPostgres) -> Iterator[None]:
+    """Whoever reports a flush position is a synchronous standby."""
+    server.psql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    server.psql("SELECT pg_reload_conf()")
+    yield
+    server.psql("ALTER SYSTEM RESET synchronous_standby_names")
+    server.psql("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("slot", "synchronous", "state"),
+    [(None, False, "async|t"), ("standing", False, "sync|f"), (None, True, "sync|f")],
+)
+def test_only_a_slot_or_synchronous_makes_a_synchronous_standby(
+    server: EmbeddedPostgres, tmp_path: Path, any_standby: None, slot: str | None, synchronous: bool, state: str
+) -> None:
+    with replication_connection(server.dsn) as pgconn:
+        if slot:
+            create_physical_slot(pgconn, slot, reserve_wal=True)
+        with receiving(server, tmp_path, ReceiveWalOptions(slot, synchronous=synchronous, status_interval_s=0.1)):
+            told = "SELECT sync_state, flush_lsn IS NULL FROM pg_stat_replication WHERE state = 'streaming'"
+            assert server.psql(told) == state
+        if slot:
+            drop_slot(pgconn, slot, wait=True)
+
+
+def test_a_new_segments_entry_is_durable_before_its_content(
+    server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, fsync = list[str](), os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    receive_wal(server.dsn, tmp_path, ReceiveWalOptions(until_lsn=write_wal(server), synchronous=True))
+    first = next(place for place, name in enumerate(synced) if name.endswith(".partial"))
+    assert str(tmp_path) in synced[:first]
