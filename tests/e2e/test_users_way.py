@@ -174,7 +174,16 @@ def test_a_table_that_is_left_out_is_told_of_at_the_end(tmp_path: Path, started:
         while json.loads(status.read_bytes())["tables"]["public.t"]["state"] != "quarantined":
             assert time.monotonic() < deadline
             time.sleep(0.5)
+        found = json.loads(_wal2lake("status", "--json", folder=tmp_path, code=1).stdout)
+        assert found["problems"] == ["public.t is quarantined."]
         said = _interrupt(process, code=16)
+        found = json.loads(_wal2lake("status", "--json", folder=tmp_path, code=1).stdout)
+        assert (found["progress"]["capture_state"], found["progress"]["pipeline_state"]) == ("stopped", "stopped")
+        assert [problem.split(" ago")[0].rstrip("0123456789 smin") for problem in found["problems"]] == [
+            "Capture was stopped",
+            "The pipeline was stopped",
+            "public.t was quarantined when the pipeline was last heard of,",
+        ]
     assert re.search(r"^wal2lake: 1 table\(s\) are quarantined\. public\.t: .*wal2lake resync", said, re.M), said
     assert "INFO Capturing from slot" in (status.parent / "capture.log").read_text()
 

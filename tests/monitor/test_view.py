@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from wal2lake.monitor.progress import read_progress
-from wal2lake.monitor.view import line, render, size
+from wal2lake.monitor.view import line, render, since, size
 
 TABLES = {
     "shop.orders": {"state": "streaming", "rows": 1200, "changes": 34, "changes_per_s": 5.0, "applied_lsn": "0/20"},
@@ -21,7 +21,7 @@ def _status(folder: Path) -> str:
     (folder / "status").mkdir()
     capture = {"pid": 7, "ts": time.time(), "state": "streaming", "durable_lsn": "0/7E0"}
     pipeline = {
-        "ts": 0,
+        "ts": time.time() - 90,
         "state": "streaming",
         "applied_lsn": "0/20",
         "lag_bytes": 1984,
@@ -45,8 +45,9 @@ def test_what_an_earlier_process_wrote_is_not_this_ones(tmp_path: Path) -> None:
 
 def test_what_stopped_cleanly_is_not_silent(tmp_path: Path) -> None:
     folder = _status(tmp_path)
-    (tmp_path / "status" / "capture.json").write_text(json.dumps({"ts": 0, "state": "stopped"}))
+    (tmp_path / "status" / "capture.json").write_text(json.dumps({"ts": time.time() - 300, "state": "stopped"}))
     assert read_progress(folder).capture_state == "stopped"
+    assert line(read_progress(folder)).startswith("capture stopped (5 min ago); ")
 
 
 @pytest.mark.parametrize("left", [b"", b'{"pid": 7, "ts"', bytes(64), b"null"])
@@ -61,7 +62,7 @@ def test_what_a_power_cut_left_reads_as_not_there(tmp_path: Path, left: bytes) -
 def test_a_line_says_everything(tmp_path: Path) -> None:
     said = line(read_progress(_status(tmp_path)), "a note")
     assert said == (
-        "capture streaming; pipeline streaming, silent; tables: 1 quarantined, 1 snapshot, 1 streaming; "
+        "capture streaming; pipeline streaming, silent (90 s ago); tables: 1 quarantined, 1 snapshot, 1 streaming; "
         "34 changes, 5/s; lag 2.0 kB, 1.2 s; a note"
     )
 
@@ -81,6 +82,17 @@ def test_figures_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     with console.file:
         console.print(render(read_progress(_status(tmp_path))))
     assert "1,200       34          5  2.0 kB, 1.2 s" in console.export_text()
+
+
+def test_times_have_the_unit_that_fits() -> None:
+    assert [since(n) for n in (0.4, 119, 120, 7199, 7200, 172_800)] == [
+        "0 s",
+        "119 s",
+        "2 min",
+        "120 min",
+        "2 h",
+        "2 days",
+    ]
 
 
 def test_sizes_have_the_unit_that_fits() -> None:

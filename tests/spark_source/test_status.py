@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 
 import pytest
 
+from tests.spark_source.conftest import LogScript
+from wal2lake.config import Config, LogConfig
+from wal2lake.errors import InterruptedByUser, SinkError
+from wal2lake.spark.failures import SparkLostError
+from wal2lake.spark.progress import Progress
 from wal2lake.spark.status import Ticker
+from wal2lake.spark.waiting import Waiting
 
 
 class Disk:
@@ -33,3 +41,41 @@ def test_a_failure_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) ->
 def test_a_failure_that_stays_is_raised_at_the_end() -> None:
     with pytest.raises(OSError, match="full"), Ticker(Disk(failures=1_000_000).tick, 0.01):
         pass
+
+
+@pytest.fixture
+def progress(log: LogScript) -> Progress:
+    log.transactions([])
+    progress = Progress(Config(log=LogConfig(path=log.path)), Waiting(threading.Event()))
+    progress.open(log.start)
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("error", "asked", "state", "reason"),
+    [
+        (SinkError("It is not ours."), False, "failed", "It is not ours."),
+        (SinkError("It is not ours."), True, "stopped", "It is not ours."),
+        (InterruptedByUser("Told to stop."), True, "stopped", None),
+        (SparkLostError("Spark gave up."), True, "stopped", None),
+        (SparkLostError("Spark gave up."), False, "failed", "Spark gave up."),
+        (ValueError("a cell's value"), False, "failed", "ValueError; its log says more."),
+    ],
+)
+def test_the_last_word_says_how_it_ended(
+    progress: Progress, log: LogScript, error: Exception, asked: bool, state: str, reason: str | None
+) -> None:
+    stop = threading.Event()
+    if asked:
+        stop.set()
+    with pytest.raises(type(error)), progress.last_word(stop):
+        raise error
+    found = json.loads((Path(log.path) / "status/pipeline.json").read_bytes())
+    assert (found["state"], found["reason"]) == (state, reason)
+    assert found["lag_bytes"] > 0
+
+
+def test_an_end_without_an_error_is_a_stop(progress: Progress, log: LogScript) -> None:
+    with progress.last_word(threading.Event()):
+        pass
+    assert json.loads((Path(log.path) / "status/pipeline.json").read_bytes())["state"] == "stopped"

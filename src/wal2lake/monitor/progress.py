@@ -14,8 +14,10 @@ from typing import Any
 
 from wal2lake.lsn import LSN
 
-_STALE_S = 10.0
+_STALE_S = 30.0  # a busy machine may keep a child from its status for a while
 _NOWHERE = LSN(0)
+_NOT_RUNNING, _SILENT = "not running", ", silent"
+_ENDED = ("stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,27 @@ class TableProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """Both children at one moment; lags in bytes of WAL and in seconds."""
+    """Both children at one moment; lags in bytes of WAL and in seconds.
 
-    capture_state: str = "not running"
-    pipeline_state: str = "not running"
+    A state ends with ", silent" when its child should have said more since. The ages tell how old the figures are,
+    ``pipeline_reason`` what the pipeline waits for, or what ended it.
+    """
+
+    capture_state: str = _NOT_RUNNING
+    capture_age_s: float | None = None
+    pipeline_state: str = _NOT_RUNNING
+    pipeline_age_s: float | None = None
+    pipeline_reason: str | None = None
     durable_lsn: LSN = _NOWHERE
     applied_lsn: LSN = _NOWHERE
     lag_bytes: int = 0
     lag_s: float = 0.0
     tables: tuple[TableProgress, ...] = field(default=())
+
+    @property
+    def pipeline_lives(self) -> bool:
+        """Its figures are of now."""
+        return is_alive(self.pipeline_state)
 
     @property
     def changes(self) -> int:
@@ -62,7 +76,10 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
     tables = pipeline.get("tables", {})
     return Progress(
         capture_state=_state(capture, pids.get("capture")),
+        capture_age_s=_age(capture),
         pipeline_state=_state(pipeline, pids.get("pipeline")),
+        pipeline_age_s=_age(pipeline),
+        pipeline_reason=pipeline.get("reason") or pipeline.get("waiting_for"),
         durable_lsn=LSN.parse(capture.get("durable_lsn", "0/0")),
         applied_lsn=LSN.parse(pipeline.get("applied_lsn", "0/0")),
         lag_bytes=int(pipeline.get("lag_bytes", 0)),
@@ -81,9 +98,19 @@ def _state(values: Mapping[str, Any], pid: int | None) -> str:
     if pid is not None and values.get("pid") != pid:
         return "starting"
     if not values:
-        return "not running"
+        return _NOT_RUNNING
     state = str(values.get("state", "running"))
-    return state if state == "stopped" or time.time() - float(values.get("ts", 0)) < _STALE_S else f"{state}, silent"
+    return state if state in _ENDED or time.time() - float(values.get("ts", 0)) < _STALE_S else f"{state}{_SILENT}"
+
+
+def _age(values: Mapping[str, Any]) -> float | None:
+    """In seconds; who waits says until when beforehand, and so may be ahead of the clock."""
+    return max(0.0, time.time() - float(values["ts"])) if "ts" in values else None
+
+
+def is_alive(state: str) -> bool:
+    """Whether it is a state of a child at work."""
+    return state not in (*_ENDED, _NOT_RUNNING) and not state.endswith(_SILENT)
 
 
 def _read(path: Path) -> dict[str, Any]:

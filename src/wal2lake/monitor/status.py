@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.monitor.progress import Progress, read_progress
+from wal2lake.monitor.progress import Progress, is_alive, read_progress
+from wal2lake.monitor.view import since
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.sinks.delta import DeltaSink, table_uri
 
 _LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
+
+_STANDS_STILL_S = 600.0  # a large transaction may keep the lake behind for minutes
+_KEEPS_WAL = "; the slot keeps WAL on the server until it runs again."
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,14 @@ def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
     server_lsn, slot, names = _server(config, problems)
+    log = _log(config, problems)
     progress = read_progress(config.log.path)
-    problems += [f"{table.name} is quarantined." for table in progress.tables if table.state == "quarantined"]
+    if log is not None:  # without one neither has begun
+        problems += [*_capture(progress, slot), *_pipeline(progress), *_quarantined(progress)]
     return Status(
         server_wal_lsn=server_lsn,
         slot=slot,
-        log=_log(config, problems),
+        log=log,
         progress=progress,
         applied=_applied(config, names, problems),
         problems=problems,
@@ -68,10 +75,56 @@ def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState 
                 problems.append(f"There is no replication slot {config.source.slot} on the server.")
             elif slot.lost:
                 problems.append(f"The replication slot {slot.slot_name} is lost: `wal2lake check` says why.")
+            elif slot.wal_status == "unreserved":
+                problems.append(
+                    f"The replication slot {slot.slot_name} is about to be lost: it is farther behind than"
+                    " max_slot_wal_keep_size."
+                )
             return identify(connection).wal_lsn, slot, _published(connection, config, problems)
     except Wal2LakeError as error:
         problems.append(str(error))
         return None, None, []
+
+
+def _capture(progress: Progress, slot: SlotState | None) -> Iterator[str]:
+    state, ago = progress.capture_state, since(progress.capture_age_s or 0)
+    if progress.capture_age_s is None:
+        yield f"Capture is not running{_KEEPS_WAL}"
+    elif state == "stopped":
+        yield f"Capture was stopped {ago} ago{_KEEPS_WAL}"
+    elif not is_alive(state):
+        yield f"Capture has said nothing for {ago}: it is not running, or hangs."
+    elif state == "waiting":
+        yield "Capture cannot stream and tries again and again; its log says why."
+    elif state == "streaming" and slot is not None and not slot.active:
+        yield f"The replication slot {slot.slot_name} is idle, although capture should stream from it."
+
+
+def _pipeline(progress: Progress) -> Iterator[str]:
+    state, ago = progress.pipeline_state, since(progress.pipeline_age_s or 0)
+    if progress.pipeline_age_s is None:
+        yield "The pipeline is not running."
+    elif state in ("stopped", "failed"):
+        reason = f": {progress.pipeline_reason}" if progress.pipeline_reason else "."
+        yield f"The pipeline {'was stopped' if state == 'stopped' else 'failed'} {ago} ago{reason}"
+    elif not is_alive(state):
+        yield f"The pipeline has said nothing for {ago}: it is not running, or hangs."
+    elif state == "waiting":
+        yield f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
+    elif progress.lag_s > _STANDS_STILL_S and not any(table.changes_per_s for table in progress.tables):
+        yield f"The pipeline applies nothing: the lake is {since(progress.lag_s)} behind the change log."
+
+
+def _quarantined(progress: Progress) -> Iterator[str]:
+    for table in progress.tables:
+        if table.state == "quarantined" and progress.pipeline_lives:
+            yield f"{table.name} is quarantined."
+        elif table.state == "quarantined":
+            ago = since(progress.pipeline_age_s or 0)
+            yield (
+                f"{table.name} was quarantined when the pipeline was last heard of, {ago} ago; the next run tries it"
+                " again, or reads it anew if it was resynced since."
+            )
 
 
 def _published(connection: Connection, config: Config, problems: list[str]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from wal2lake.monitor.progress import Progress, TableProgress
+from wal2lake.monitor.progress import Progress, TableProgress, is_alive
 
 _LINE_EVERY_S = 10.0
 _COLOURS = {"streaming": "green", "snapshot": "cyan", "catching_up": "cyan", "quarantined": "red"}
@@ -52,7 +52,8 @@ def line(progress: Progress, note: str = "") -> str:
     tables = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet"
     rate = sum(table.changes_per_s for table in progress.tables)
     text = (
-        f"capture {progress.capture_state}; pipeline {progress.pipeline_state}; tables: {tables}; "
+        f"capture {_told(progress.capture_state, progress.capture_age_s)}; "
+        f"pipeline {_told(progress.pipeline_state, progress.pipeline_age_s)}; tables: {tables}; "
         f"{progress.changes:,} changes, {rate:,.0f}/s; lag {size(progress.lag_bytes)}, {progress.lag_s:.1f} s"
     )
     return f"{text}; {note}" if note else text
@@ -61,7 +62,8 @@ def line(progress: Progress, note: str = "") -> str:
 def render(progress: Progress, note: str = "") -> Table:
     """The live view: a row a table."""
     table = Table(box=None, caption_justify="left", title_justify="left")
-    table.title = f"capture {progress.capture_state} · pipeline {progress.pipeline_state}"
+    capture = _told(progress.capture_state, progress.capture_age_s)
+    table.title = f"capture {capture} · pipeline {_told(progress.pipeline_state, progress.pipeline_age_s)}"
     table.add_column("table", overflow="fold")
     table.add_column("state")
     for heading in ("rows", "changes", "changes/s", "lag"):
@@ -89,6 +91,19 @@ def _styled_state(row: TableProgress) -> Text:
     if row.reason:
         text += f": {row.reason}"
     return Text(text, style=_COLOURS.get(row.state, ""))
+
+
+def _told(state: str, age_s: float | None) -> str:
+    """A state with its age, where it is one of the past: the figures beside it are as old."""
+    return state if age_s is None or is_alive(state) else f"{state} ({since(age_s)} ago)"
+
+
+def since(seconds: float) -> str:
+    """A time in the unit that fits."""
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < most * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"
 
 
 def size(count: int) -> str:

@@ -56,10 +56,12 @@ class Supervisor:
             child.start(self.config)
 
     def look(self) -> tuple[Progress, str]:
-        """How far both are, and what is worth telling: why one is started again, or what capture waits for."""
+        """How far both are, and what is worth telling: why one is started again, or what it waits for."""
         pids = {role: child.pid for role, child in self.children.items()}
         progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
-        return progress, self.note or _waits_for(self.children["capture"], progress.capture_state)
+        pipeline_waits_for = progress.pipeline_reason if progress.pipeline_state == "waiting" else None
+        note = self.note or _waits_for(self.children["capture"], progress.capture_state) or pipeline_waits_for
+        return progress, note or ""
 
     @property
     def note(self) -> str:

@@ -78,7 +78,8 @@ class Pipeline:
         """See run_pipeline."""
         try:
             log = self._await_log()
-            with exclusive(self._config, self._stop), self._session() as spark, Ticker(self._tick, _STATUS_S):
+            alone, told = exclusive(self._config, self._stop), self._progress.last_word(self._stop)
+            with alone, told, self._session() as spark, Ticker(self._tick, _STATUS_S):
                 self._work(spark, log, until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():

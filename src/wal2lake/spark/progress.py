@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import SinkError
+from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.spark.failures import SparkLostError
 from wal2lake.spark.status import PipelineStatus, Rates, State, write_status
 
 if TYPE_CHECKING:
@@ -62,6 +66,25 @@ class Progress:
             return True
         return log.durable_lsn() >= lsn and not log.transactions(applied, lsn).num_rows
 
+    @contextmanager
+    def last_word(self, stop: Event) -> Iterator[None]:
+        """Leave in the status how the block ended, for whoever looks when this process is gone."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error that ended it matters more
+                self._end("stopped" if stop.is_set() else "failed", _reason(error, stop))
+            raise
+        self._end("stopped", None)
+
+    def _end(self, state: str, reason: str | None) -> None:
+        if self._log is None:
+            return
+        self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
+        self._log.refresh()
+        self._measure(self._log)  # it may have ended before it was measured at all
+        write_status(self._log.storage, self.status)
+
     def write(self, copying: bool) -> None:
         """Bring the status up to date and publish it; ``copying``: tables are being read."""
         if self._log is None:
@@ -114,6 +137,13 @@ class Progress:
             return "snapshot"
         behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)
         return "catching_up" if behind else "streaming"
+
+
+def _reason(error: BaseException, stop: Event) -> str | None:
+    """What ended the pipeline; an end that was asked for needs none, and what we did not write may hold anything."""
+    if stop.is_set() and isinstance(error, InterruptedByUser | SparkLostError):
+        return None
+    return str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
 
 
 def _oldest_unapplied(log: ChangeLog, applied: int) -> float:

@@ -37,11 +37,13 @@ class TableStatus:
 
 @dataclass
 class PipelineStatus:
-    """The whole pipeline. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest
-    commit not yet applied; both 0 when level with the log. ``waiting_for``: what others must do before it goes on."""
+    """The whole pipeline. ``waiting_for``: what others must do before it goes on; ``reason``: what ended it, if
+    something did. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest commit not yet
+    applied; both 0 when level with the log."""
 
     state: str = "starting"
     waiting_for: str | None = None
+    reason: str | None = None
     batch: int = -1
     applied_lsn: str = "0/0"
     durable_lsn: str = "0/0"

@@ -1,0 +1,153 @@
+"""`wal2lake status` names whatever is missing or stands still; only when there is nothing of that is all well."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
+from wal2lake.lsn import LSN
+from wal2lake.monitor.status import read_status
+from wal2lake.postgres.stream import ReplicationStream
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+pytestmark = pytest.mark.server
+
+NAME = "monitored"
+
+
+def _await_idle(dsn: str) -> None:
+    """A walsender outlives its client's end by a moment."""
+    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
+    deadline = time.monotonic() + 60
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        while connection.execute(active, [NAME]).fetchone() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def slot(server: EmbeddedPostgres) -> Iterator[LSN]:
+    """A publication and a slot that nobody streams from."""
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {NAME} (id int PRIMARY KEY)".encode())
+        connection.execute(f"CREATE PUBLICATION {NAME} FOR TABLE {NAME}".encode())
+        made = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+        row = connection.execute(made, [NAME]).fetchone()
+        assert row is not None
+        yield LSN.parse(row[0])
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [NAME])
+        connection.execute(f"DROP PUBLICATION {NAME}; DROP TABLE {NAME}".encode())
+
+
+class Place:
+    """A log whose status files say what a test wants; both children are well at first."""
+
+    def __init__(self, server: EmbeddedPostgres, folder: Path, start: LSN) -> None:
+        self.config = Config(
+            source=SourceConfig(dsn=server.dsn, publication=NAME, slot=NAME),
+            log=LogConfig(path=str(folder / "log")),
+            lake=LakeConfig(path=str(folder / "lake")),
+        )
+        self.start = start
+        ChangeLog.create(folder / "log", LogIdentity("1", 1, "postgres", NAME, NAME, start))
+        self.capture(state="streaming")
+        self.pipeline(state="streaming")
+
+    def capture(self, *, ago: float = 0, **values: Any) -> None:
+        self._write("capture", ago, values)
+
+    def pipeline(self, *, ago: float = 0, **values: Any) -> None:
+        self._write("pipeline", ago, values)
+
+    def _write(self, role: str, ago: float, values: dict[str, Any]) -> None:
+        path = Path(self.config.log.path) / "status" / f"{role}.json"
+        path.write_text(json.dumps({"pid": 1, "ts": time.time() - ago, **values}))
+
+    def problems(self) -> list[str]:
+        """While the slot is streamed from."""
+        with ReplicationStream(self.config.source.dsn, NAME, self.start, NAME, {"proto_version": "1"}):
+            found = read_status(self.config).problems
+        _await_idle(self.config.source.dsn)
+        return found
+
+
+@pytest.fixture
+def place(server: EmbeddedPostgres, tmp_path: Path, slot: LSN) -> Place:
+    return Place(server, tmp_path, slot)
+
+
+def test_all_is_well(place: Place) -> None:
+    assert place.problems() == []
+
+
+def test_an_idle_slot(place: Place) -> None:
+    (problem,) = read_status(place.config).problems
+    assert problem == f"The replication slot {NAME} is idle, although capture should stream from it."
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"state": "stopped", "ago": 300}, "Capture was stopped 5 min ago; the slot keeps WAL on the server until"),
+        ({"state": "streaming", "ago": 90}, "Capture has said nothing for 90 s: it is not"),
+        ({"state": "waiting", "ago": -20}, "Capture cannot stream and tries again and again"),
+    ],
+)
+def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], problem: str) -> None:
+    place.capture(**values)
+    (found,) = place.problems()
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"state": "stopped", "ago": 7300}, "The pipeline was stopped 2 h ago."),
+        (
+            {"state": "failed", "reason": "The disk is full.", "ago": 3},
+            "The pipeline failed 3 s ago: The disk is full.",
+        ),
+        ({"state": "waiting", "waiting_for": "Somebody holds a lock."}, "The pipeline waits. Somebody holds a lock."),
+        ({"state": "streaming", "ago": 90}, "The pipeline has said nothing for 90 s: it is not running, or hangs."),
+        (
+            {"state": "streaming", "lag_s": 720.0},
+            "The pipeline applies nothing: the lake is 12 min behind the change log.",
+        ),
+    ],
+)
+def test_a_pipeline_that_stands_still(place: Place, values: dict[str, Any], problem: str) -> None:
+    place.pipeline(**values)
+    assert place.problems() == [problem]
+
+
+def test_a_pipeline_that_catches_up_is_well(place: Place) -> None:
+    place.pipeline(state="streaming", lag_s=720.0, tables={"public.t": {"state": "catching_up", "changes_per_s": 9.0}})
+    assert place.problems() == []
+
+
+def test_neither_was_ever_heard_of(place: Place) -> None:
+    for role in ("capture", "pipeline"):
+        (Path(place.config.log.path) / "status" / f"{role}.json").unlink()
+    capture, pipeline = place.problems()
+    assert capture.startswith("Capture is not running; the slot keeps WAL")
+    assert pipeline == "The pipeline is not running."
+
+
+def test_how_old_a_quarantine_is(place: Place) -> None:
+    """`resync` may have lifted it since: the pipeline that would say so does not run."""
+    tables = {"public.t": {"state": "quarantined", "reason": "Renamed."}}
+    place.pipeline(state="streaming", tables=tables)
+    assert place.problems() == ["public.t is quarantined."]
+    place.pipeline(state="stopped", ago=180, tables=tables)
+    stopped, quarantined = place.problems()
+    assert stopped == "The pipeline was stopped 3 min ago."
+    assert quarantined.startswith("public.t was quarantined when the pipeline was last heard of, 3 min ago; the next")
