@@ -56,6 +56,8 @@ class Site:
         self.connection.execute("SET synchronous_commit TO on")  # decoding sees only what is flushed
         self.config = self.configure(folder)
         self.position = 0
+        self.stop = threading.Event()
+        self.waiting = Waiting(self.stop)
         self._writer: LogWriter | None = None
 
     def configure(self, folder: Path, *, mode: Any = "mirror", **pipeline: Any) -> Config:
@@ -110,19 +112,24 @@ class Site:
         self.capture()
         log = ChangeLog.open(self.config.log.path)
         batches = self.batches(log)
-        batches.snapshot_new(again=True)
-        batches.retry_quarantined(self.position or log.start_lsn)
-        settings = self.config.pipeline
-        rules = DecodeRules(settings.unrepresentable, settings.text_columns)
-        rows = list(control_rows(log, self.position or log.start_lsn, log.last_end_lsn, rules))
-        batches.apply(rows)
-        self.position = log.last_end_lsn
+        batches.look(self.position or log.start_lsn)
+        self.apply(batches)
         batches.require_all()
+
+    def apply(self, batches: Batches, end: int | None = None) -> None:
+        """Apply what has committed by now as one batch, or what the log has up to ``end``."""
+        if end is None:
+            self.capture()
+        log, settings = ChangeLog.open(self.config.log.path), self.config.pipeline
+        start, end = self.position or log.start_lsn, end or log.last_end_lsn
+        rules = DecodeRules(settings.unrepresentable, settings.text_columns)
+        batches.apply(list(control_rows(log, start, end, rules)))
+        self.position = end
 
     def batches(self, log: ChangeLog) -> Batches:
         root = snapshots_root(self.config)
         snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, lambda reason: None)
-        return Batches(self.config, LOCAL, log, snapshots, Waiting(threading.Event()))
+        return Batches(self.config, LOCAL, log, snapshots, self.waiting)
 
     def begin_new_log(self) -> None:
         """Begin a new log where the old one ends, as a new capture does with a slot that is there."""

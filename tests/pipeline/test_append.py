@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipeline.conftest import Site
+from tests.pipeline.conftest import Site, run_here
+from wal2lake.errors import ConnectError
+from wal2lake.sinks.base import TargetError
 from wal2lake.spark import apply
 
 pytestmark = pytest.mark.server
@@ -47,3 +50,41 @@ def test_no_task_no_commit(site: Site, tmp_path: Path) -> None:
     site.run()
     site.run()
     assert operations(site, "public.t") == []
+
+
+def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.configure(tmp_path, mode="append")
+    site.sql("CREATE TABLE public.a (id int)", "CREATE TABLE public.b (id int)", "CREATE TABLE public.c (id int)")
+    site.publish("a", "b", "c")
+    site.run()
+
+    def lost(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        outcomes = run_here(spark, task, items)
+        return [
+            ConnectError("It is gone.") if item.batch.name == "a" else o
+            for item, o in zip(items, outcomes, strict=True)
+        ]
+
+    site.sql(*(f"INSERT INTO {table} VALUES (1)" for table in "abc"))
+    log = Path(f"{site.config.lake.path}/public/b/_delta_log/{0:020d}.json")
+    whole = log.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(ConnectError):
+        patch.setattr("wal2lake.spark.batches.run_tasks", lost)
+        site.run()
+    assert [operations(site, f"public.{table}", "id") for table in "abc"] == [[], [("I", 1)], [("I", 1)]]
+    site.sql(*(f"INSERT INTO {table} VALUES (2)" for table in "abc"))
+
+    def damaged(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        outcomes = run_here(spark, task, items)
+        log.write_bytes(b"{")
+        return outcomes
+
+    with monkeypatch.context() as patch, pytest.raises(TargetError, match=r"1 table.*public\.b"):
+        patch.setattr("wal2lake.spark.batches.run_tasks", damaged)
+        site.run()
+    log.write_bytes(whole)
+    assert [len(operations(site, f"public.{table}", "id")) for table in "abc"] == [2, 1, 2]
+    site.run()
+    assert [len(operations(site, f"public.{table}", "id")) for table in "abc"] == [2, 2, 2]

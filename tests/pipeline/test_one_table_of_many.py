@@ -50,9 +50,11 @@ def test_a_new_table_that_the_role_may_not_read(reader: Site) -> None:
 
 def test_a_new_table_that_the_periodic_look_finds(reader: Site) -> None:
     site = reader
-    batches = site.batches(ChangeLog.open(site.config.log.path))
+    log = ChangeLog.open(site.config.log.path)
+    batches = site.batches(log)
+    batches.look(log.last_end_lsn)
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
-    batches.snapshot_new()
+    batches.look(log.last_end_lsn)
     with pytest.raises(RightsError, match="GRANT SELECT"):
         batches.require_all()
 

@@ -1,21 +1,21 @@
 """Applying a batch: tables that are new are read first, targets follow their schemas, then one job does all tables.
 
-An error that concerns one table quarantines it and the others go on; any other is raised once every table's outcome
-is taken in, so a transient one costs no table its progress.
+An error that concerns one table quarantines it and the others go on; any other is raised once every table that met
+none is at the batch's end, so a transient one costs no other table its progress. A table that somebody's lock shuts
+is tried again until the lock is gone or the pipeline shall end; the batch waits for it, for all tables end at one LSN.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from wal2lake.changelog.consumers import claims
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import Wal2LakeError
+from wal2lake.errors import ConnectError, LockedError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
-from wal2lake.postgres.connection import connect
 from wal2lake.sinks.base import FileAction
 from wal2lake.spark.apply import (
     ApplyTask,
@@ -28,10 +28,12 @@ from wal2lake.spark.apply import (
     standing,
     write_changes,
 )
+from wal2lake.spark.asking import asking
 from wal2lake.spark.control import control_rows
 from wal2lake.spark.evolve import Follower, Source
-from wal2lake.spark.failures import TABLE_ERRORS, quarantine_error
+from wal2lake.spark.failures import quarantine_error
 from wal2lake.spark.jobs import run_tasks
+from wal2lake.spark.outcomes import Outcomes
 from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder, known_tables
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
 
     from wal2lake.config import Config
 
-Result = TypeVar("Result")
-Failed = dict[str, tuple[TableBatch, Wal2LakeError]]  # by table: its part of the batch, and why it is left out
+_logger = logging.getLogger(__name__)
 
 
 class Batches:
@@ -58,18 +59,14 @@ class Batches:
         self._log = log
         self._snapshots = snapshots
         self._waiting = waiting
+        self._looked = False
+        self._retrying: list[Table] | None = None  # left out at the start, and not tried again yet; None: not known
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, int] = {}
 
-    def published(self, patience: str = "0") -> list[PublishedTable]:
-        """The publication's tables as they are now, each known from then on.
-
-        PostgreSQL opens each of them for that, and so stands behind an ALTER or TRUNCATE that waits for its own lock.
-        ``patience`` is a lock_timeout ("0": without end); past it LockedError is raised.
-        """
-        settings = {"lock_timeout": patience}
-        source = self._config.source.dsn
-        with closing(connect(source, application_name="wal2lake pipeline", settings=settings)) as connection:
+    def published(self) -> list[PublishedTable]:
+        """The publication's tables as they are now, each known from then on. Raises LockedError (see ``asking``)."""
+        with asking(self._config.source.dsn) as connection:
             found = published_tables(connection, self._config.source.publication)
         for table in found:
             self.table(table.namespace, table.name)
@@ -81,30 +78,48 @@ class Batches:
             known = self.tables[f"{namespace}.{name}"] = Table(self._config, self._log, namespace, name)
         return known
 
-    def snapshot_new(self, *, again: bool = False, patience: str = "0") -> None:
-        """Read every published table that is not in the lake; ``again``: those too that failed to be read before.
+    def look(self, end: int) -> None:
+        """Read every published table that is not in the lake; ``end``: where the stream stands.
 
-        Raises LockedError when the publication could not be looked at within ``patience`` (see ``published``).
+        The first look tries those again too that were left out before, and those that ``retry_quarantined`` means;
+        what a transient error kept it from is left to the next one. Raises LockedError (see ``asking``).
         """
+        if not self._looked:
+            self._know_left_out()
         self._snapshot(
             table
-            for table in self.published(patience)
-            if not (known := self.table(table.namespace, table.name)).in_lake and (again or not known.quarantine)
+            for table in self.published()
+            if not (known := self.table(table.namespace, table.name)).in_lake
+            and (not self._looked or not known.quarantine)
         )
+        self._looked = True
+        self.retry_quarantined(end)
 
-    def retry_quarantined(self, end: int) -> None:
-        """Bring tables that were left out up to ``end``, where the stream stands, if their reason is gone.
+    def lake_has_tables(self) -> bool:
+        """The log alone is enough to go on with some."""
+        root = snapshots_root(self._config)
+        return any(TableFolder(root, *name).done() is not None for name in known_tables(root))
 
-        Those that are not published any more as well: as long as they are left out, the log keeps their changes.
-        """
+    def _know_left_out(self) -> None:
         root = snapshots_root(self._config)
         for name in known_tables(root):
             if TableFolder(root, *name).quarantine() is not None:
                 self.table(*name)
-        self._drop_claims()
-        for table in list(self.tables.values()):
-            if table.quarantine is not None and table.in_lake:
+
+    def retry_quarantined(self, end: int) -> None:
+        """Once, bring the tables that are left out up to ``end``, if their reason is gone.
+
+        Those that are not published any more as well: as long as they are left out, the log keeps their changes.
+        """
+        if self._retrying is None:
+            self._drop_claims()
+            self._retrying = [table for table in self.tables.values() if table.quarantine is not None and table.in_lake]
+            self._log.refresh()
+        while self._retrying:
+            table = self._retrying[0]
+            if table.quarantine is not None:
                 self._catch_up(table, table.quarantine.lsn, end)
+            del self._retrying[0]
 
     def _catch_up(self, table: Table, start: int, end: int) -> None:
         """Apply what ``table`` has missed in (start, end], in durable steps as large as a batch may be."""
@@ -114,7 +129,10 @@ class Batches:
             reach = min(end, self._log.end_lsn_within(start, max_bytes=size))
             step = reach if reach > start else end
             rows = control_rows(self._log, start, step, self._rules)
-            if self._apply([item for item in plan_batch(rows) if str(item) == str(table)]):
+            outcomes = self._try([item for item in plan_batch(rows) if str(item) == str(table)])
+            for _, error in outcomes.others:
+                raise error
+            if outcomes.failed:
                 return
             table.move_quarantine(step)
             start = step
@@ -135,7 +153,10 @@ class Batches:
         for _, table in known:
             if not table.in_lake:
                 table.pass_over()
-        self._apply([item for item, table in known if table.in_lake and table.quarantine is None])
+        items = [item for item, table in known if table.in_lake and table.quarantine is None]
+        while items := self._try(items).locked():
+            names = ", ".join(str(item) for item in items)
+            self._waiting.pause(f"Waiting for other sessions' locks to follow what became of {names}.")
 
     def require_all(self) -> None:
         """Raise the reason of the tables that are left out, if any are."""
@@ -144,11 +165,28 @@ class Batches:
             raise quarantine_error(left_out)
 
     def _snapshot_unknown(self, items: Sequence[TableBatch]) -> None:
-        """A relation that the log brings before its snapshot was added to the publication since."""
+        """A relation that the log brings before its snapshot was added to the publication since.
+
+        If it cannot be read now, the batch passes over its changes: whatever snapshot reads it later has seen them, for
+        their transactions have ended. Unless a part of it was read before them, which they then had to follow.
+        """
         tables = [self.table(item.namespace, item.name) for item in items]
-        unknown = {str(table) for table in tables if not table.in_lake and table.quarantine is None}
-        if unknown:
-            self._snapshot(table for table in self.published() if str(table) in unknown)
+        unknown = [table for table in tables if not table.in_lake and table.quarantine is None]
+        while unknown and not self._snapshot_now(unknown):
+            self._waiting.pause(f"Waiting for other sessions' locks to go on reading {', '.join(map(str, unknown))}.")
+
+    def _snapshot_now(self, unknown: Sequence[Table]) -> bool:
+        """Read these tables, or leave them to the next look; False when a lock is in the way of one read in part."""
+        names = set(map(str, unknown))
+        try:
+            self._snapshot(table for table in self.published() if str(table) in names)
+        except (ConnectError, LockedError) as error:
+            if any(table.partly_read for table in unknown):
+                if isinstance(error, LockedError):
+                    return False
+                raise
+            _logger.warning("Reading %s later: %s", ", ".join(sorted(names)), error)
+        return True
 
     def _snapshot(self, tables: Iterable[PublishedTable]) -> None:
         pending = [(published, self.table(published.namespace, published.name)) for published in tables]
@@ -163,21 +201,20 @@ class Batches:
             else:
                 table.lift_quarantine()
 
-    def _apply(self, items: Sequence[TableBatch]) -> Failed:
-        failed: Failed = {}
+    def _try(self, items: Sequence[TableBatch]) -> Outcomes:
+        """Bring each table's part into the lake, if it can be; those that cannot go on are left out from there."""
+        outcomes = Outcomes()
         tasks: list[ApplyTask] = []
         news = announced_relations(self._config.log.path, items)
         for item in items:
-            try:
+            with outcomes.noting(item):
                 tasks += self._tasks(item, self.table(item.namespace, item.name), item.relation_id in news)
-            except TABLE_ERRORS as error:
-                failed[str(item)] = item, error
         try:
-            (self._merge if self._config.lake.mode == "mirror" else self._append)(tasks, failed)
+            (self._merge if self._config.lake.mode == "mirror" else self._append)(tasks, outcomes)
         finally:
-            for item, reason in failed.values():
+            for item, reason in outcomes.failed.values():
                 self.table(item.namespace, item.name).set_quarantine(reason, item.start)
-        return failed
+        return outcomes
 
     def _tasks(self, item: TableBatch, table: Table, announced: bool) -> list[ApplyTask]:
         """What is to be done of ``item``, after the target has followed its schemas.
@@ -210,17 +247,19 @@ class Batches:
         parts = split(item) if state.applied_lsn < item.end else []
         return [replace(task, parts=own, standing=state) for own in parts]
 
-    def _merge(self, tasks: Sequence[ApplyTask], failed: Failed) -> None:
-        for task, changes in _succeeded(tasks, run_tasks(self._spark, apply_mirror, tasks), failed):
+    def _merge(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
+        for task, changes in outcomes.succeeded(tasks, run_tasks(self._spark, apply_mirror, tasks)):
             self._count(task.batch, changes)
 
-    def _append(self, tasks: Sequence[ApplyTask], failed: Failed) -> None:
+    def _append(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
         """Commit what the tasks of a table wrote, all of it or nothing."""
         written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
-        for task, actions in _succeeded(tasks, run_tasks(self._spark, write_changes, tasks), failed):
+        for task, actions in outcomes.succeeded(tasks, run_tasks(self._spark, write_changes, tasks)):
             written.setdefault(str(task.batch), (task, []))[1].extend(actions)
-        for name, (task, actions) in written.items():
-            if name not in failed and (found := task.standing) is not None:
+        for task, actions in written.values():
+            found = task.standing
+            assert found is not None
+            with outcomes.noting(task.batch):
                 task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn)
                 self._count(task.batch, task.batch.changes)
 
@@ -231,21 +270,3 @@ class Batches:
     def _rules(self) -> DecodeRules:
         settings = self._config.pipeline
         return DecodeRules(settings.unrepresentable, settings.text_columns)
-
-
-def _succeeded(
-    tasks: Sequence[ApplyTask], outcomes: Sequence[Result | Wal2LakeError], failed: Failed
-) -> list[tuple[ApplyTask, Result]]:
-    """The tasks that did their work; tables that cannot go on are added to ``failed``, any other error is raised."""
-    good: list[tuple[ApplyTask, Result]] = []
-    others: list[Wal2LakeError] = []
-    for task, outcome in zip(tasks, outcomes, strict=True):
-        if isinstance(outcome, TABLE_ERRORS):
-            failed.setdefault(str(task.batch), (task.batch, outcome))
-        elif isinstance(outcome, Wal2LakeError):
-            others.append(outcome)
-        else:
-            good.append((task, outcome))
-    if others:
-        raise others[0]
-    return good

@@ -14,7 +14,6 @@ Source: PostgreSQL documentation, "pg_attribute"; "ALTER TABLE", notes on ADD CO
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -25,8 +24,9 @@ from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column_type
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
-from wal2lake.postgres.connection import Connection, connect
+from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
+from wal2lake.spark.asking import asking
 from wal2lake.spark.chunks import columns_as_read
 from wal2lake.spark.landing import target_schema
 from wal2lake.spark.table_folder import Followed, SnapshotPlan, TableFolder
@@ -71,13 +71,14 @@ class Follower:
         """Bring the target to the newest of ``versions``, which come in this order in the batch (start, end];
         ``announced``: the server announced one in it, new or not. Returns what older rows hold in newer columns.
 
-        Raises SchemaChangeError for what a target cannot follow. Doing it again changes nothing.
+        Raises SchemaChangeError for what a target cannot follow, LockedError when somebody's lock is in the way.
+        Doing it again changes nothing.
         """
         before = self.folder.followed()
         news = [schema for schema in versions if schema.digest not in before.digests]
         if not versions or not (news or announced or len(versions) > 1):
             return {}
-        with closing(connect(self.source.dsn, application_name="wal2lake pipeline")) as connection:
+        with asking(self.source.dsn) as connection:
             present = self._present(connection)
             followed = before
             for schema in _not_yet_followed(versions, before, start, end):

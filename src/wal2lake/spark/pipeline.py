@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import InterruptedByUser, LockedError
+from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.failures import SparkLostError, spark_failure
 from wal2lake.spark.offsets import beginning
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _STATUS_S = 1.0
 _HOUSEKEEPING_S = 30.0  # new tables are looked for, old segments removed
-_PATIENCE = "1s"
 _logger = logging.getLogger(__name__)
 
 
@@ -56,7 +55,8 @@ def run_pipeline(
 ) -> None:
     """Run until ``stop`` is set, ``until`` (an LSN in bytes) is applied or, ``available_now``, the log as it is.
 
-    Waits for capture to create the log. Raises transient errors (ConnectError, SinkConflictError, SparkLostError)
+    Waits for capture to create the log. Needs the server for tables that are new and columns that change, not for what
+    else the log has. Raises transient errors (ConnectError, SinkConflictError, SparkLostError)
     as they come, for the supervisor to start it again, and at the end the reason of a quarantined table.
     """
     Pipeline(config, stop or threading.Event()).run(until=until, available_now=available_now)
@@ -117,13 +117,15 @@ class Pipeline:
         self._snapshots = snapshots
         self._batches = Batches(self._config, spark, log, snapshots, self._waiting)
         self._progress.follow(self._batches)
-        self._batches.snapshot_new(again=True)
-        self._waiting.go_on()
-        self._batches.retry_quarantined(self._position(log))
+        while not self._look(self._position(log)) and not self._batches.lake_has_tables():
+            self._waiting.pause("Waiting for other sessions' locks to see what is published.")
         self._waiting.go_on()
         query = self._start(spark, available_now)
         try:
             self._watch(query, until)
+        except InterruptedByUser:  # a batch that waited for somebody's lock
+            if not self._stop.is_set():
+                raise
         finally:
             self._end(query)
         self._batches.require_all()
@@ -164,7 +166,8 @@ class Pipeline:
             if until is not None and self._progress.reached(until):
                 break
             if time.monotonic() - looked >= _HOUSEKEEPING_S:
-                self._look_for_new_tables()
+                with self._turn:
+                    self._look(self._progress.applied)
                 self._trim(log)
                 looked = time.monotonic()
         self._wait(query)
@@ -174,13 +177,20 @@ class Pipeline:
         log.refresh()
         log.trim(self._config.log.retention_seconds)
 
-    def _look_for_new_tables(self) -> None:
-        """Between batches, and never for long: whoever waits for a batch may be what the lock's owner waits for."""
-        with self._turn:
-            try:
-                self._batches.snapshot_new(patience=_PATIENCE)
-            except LockedError as error:
-                _logger.info("Looking for new tables again later: %s", error)
+    def _look(self, end: int) -> bool:
+        """Look for new tables between batches, the stream standing at ``end``; False when that must be done again.
+
+        A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake.
+        """
+        try:
+            self._batches.look(end)
+        except Wal2LakeError as error:
+            passing = isinstance(error, LockedError) or self._batches.lake_has_tables()
+            if not error.transient or not passing:
+                raise
+            _logger.warning("Looking for new tables again later: %s", error)
+            return False
+        return True
 
     def _wait(self, query: StreamingQuery) -> None:
         """A little, or until the query ends; raises why it failed."""

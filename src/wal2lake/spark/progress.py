@@ -54,6 +54,10 @@ class Progress:
     def follow(self, batches: Batches) -> None:
         self._batches = batches
 
+    @property
+    def applied(self) -> int:
+        return self._applied
+
     def advance(self, lsn: int) -> None:
         """Everything up to ``lsn`` is applied."""
         self._applied = max(self._applied, int(lsn))

@@ -9,7 +9,6 @@ since, later changes in the log say so. So the table converges, and is exact fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +22,8 @@ from wal2lake.apply.rows import RowIndex
 from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import published_tables
-from wal2lake.postgres.connection import connect
 from wal2lake.postgres.tables import rows_by_key
+from wal2lake.spark.asking import asking
 from wal2lake.spark.chunks import columns_as_read, table_schema
 from wal2lake.spark.evolve import Source
 from wal2lake.spark.failures import reading
@@ -81,9 +80,9 @@ def _without(folded: Folded, gone: Mask) -> Folded:
 def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table, LSN]:
     """The rows of the source that have these keys now, and the LSN from which on the log alone says what they hold.
 
-    None when the table is not published any more.
+    None when the table is not published any more. Raises LockedError when somebody's lock is in the way.
     """
-    with closing(connect(source.dsn, application_name="wal2lake pipeline")) as connection:
+    with asking(source.dsn) as connection:
         published = published_tables(connection, source.publication)
         table = next((table for table in published if table.relation_id == source.relation_id), None)
         if table is None:

@@ -35,6 +35,7 @@ from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
 from wal2lake.postgres.tables import await_running_transactions, heap_files, live_columns
+from wal2lake.spark.asking import asking
 from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
 from wal2lake.spark.failures import TABLE_ERRORS, reading
 from wal2lake.spark.jobs import run_tasks
@@ -107,7 +108,7 @@ class Snapshots:
     def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError]) -> bool:
         """One round; True when a table changed under it, and another round is due."""
         settings = self._config.source
-        with closing(connect(settings.dsn, application_name="wal2lake pipeline")) as connection:
+        with asking(settings.dsn) as connection:
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))

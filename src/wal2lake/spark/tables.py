@@ -50,6 +50,11 @@ class Table:
         return self._done is not None
 
     @property
+    def partly_read(self) -> bool:
+        """A snapshot that is not finished has read some of it."""
+        return not self.in_lake and self._plan is not None and bool(self.folder.chunks(self._plan.plan_id))
+
+    @property
     def plan(self) -> SnapshotPlan:
         assert self._plan is not None, "a table in the lake has a plan"
         return self._plan

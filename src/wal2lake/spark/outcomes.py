@@ -1,0 +1,58 @@
+"""What became of each table's part of a batch: one table's trouble is told from everybody's, neither stops a third."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from wal2lake.errors import LockedError, Wal2LakeError
+from wal2lake.spark.apply import ApplyTask, TableBatch
+from wal2lake.spark.failures import TABLE_ERRORS
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Outcomes:
+    """``failed``: tables that cannot go on, by name, with their part and the reason. ``others``: everybody's errors,
+    with the parts that met them."""
+
+    failed: dict[str, tuple[TableBatch, Wal2LakeError]] = field(default_factory=dict)
+    others: list[tuple[TableBatch, Wal2LakeError]] = field(default_factory=list)
+
+    def note(self, item: TableBatch, error: Wal2LakeError) -> None:
+        if isinstance(error, TABLE_ERRORS):
+            self.failed.setdefault(str(item), (item, error))
+        else:
+            self.others.append((item, error))
+
+    @contextmanager
+    def noting(self, item: TableBatch) -> Iterator[None]:
+        """An error of the block is noted and goes no further."""
+        try:
+            yield
+        except Wal2LakeError as error:
+            self.note(item, error)
+
+    def succeeded(
+        self, tasks: Sequence[ApplyTask], results: Sequence[Result | Wal2LakeError]
+    ) -> list[tuple[ApplyTask, Result]]:
+        """The tasks that did their work, of tables of which all did; the errors are noted."""
+        for task, result in zip(tasks, results, strict=True):
+            if isinstance(result, Wal2LakeError):
+                self.note(task.batch, result)
+        troubled = {*self.failed, *(str(item) for item, _ in self.others)}
+        return [
+            (task, result)
+            for task, result in zip(tasks, results, strict=True)
+            if not isinstance(result, Wal2LakeError) and str(task.batch) not in troubled
+        ]
+
+    def locked(self) -> list[TableBatch]:
+        """The parts that found a lock in their way. Raises any error of ``others`` that is not that."""
+        for _, error in self.others:
+            if not isinstance(error, LockedError):
+                raise error
+        return list(dict.fromkeys(item for item, _ in self.others))

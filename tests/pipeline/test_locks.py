@@ -1,0 +1,167 @@
+"""Somebody's lock on one table: the others go on as far as they can, and nobody waits for it deaf to a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.pipeline.conftest import Site
+from tests.pipeline.test_several_snapshots import first_half_then_lost, make_table, move_rows
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import ConnectError, InterruptedByUser
+from wal2lake.spark import reread
+from wal2lake.spark.batches import Batches
+from wal2lake.spark.pipeline import Pipeline
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+
+@contextmanager
+def locked(site: Site, table: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(site.dsn) as connection:
+        connection.execute(f"LOCK TABLE {table}".encode())
+        yield connection
+
+
+def while_waiting(monkeypatch: pytest.MonkeyPatch, site: Site, act: Callable[[], None]) -> list[str]:
+    """Have ``act`` called when the pipeline waits; what it waits for is in the list."""
+    reasons: list[str] = []
+
+    def pause(reason: str) -> None:
+        reasons.append(reason)
+        act()
+
+    monkeypatch.setattr(site.waiting, "pause", pause)
+    return reasons
+
+
+@pytest.fixture
+def two(site: Site) -> Site:
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("a", "b")
+    site.run()
+    return site
+
+
+@pytest.fixture
+def with_a_new_one(site: Site) -> tuple[Site, Batches]:
+    """public.b is in the lake, public.a was published and written to since the last look."""
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("b")
+    site.run()
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    batches.look(site.position)
+    site.sql("ALTER PUBLICATION pub ADD TABLE a", "INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)")
+    return site, batches
+
+
+def test_a_new_table_that_is_locked_is_left_to_the_next_look(with_a_new_one: tuple[Site, Batches]) -> None:
+    site, batches = with_a_new_one
+    with locked(site, "a"):
+        site.apply(batches)
+        site.same("public.b")
+    assert not batches.table("public", "a").in_lake
+    site.sql("DELETE FROM a", "INSERT INTO a VALUES (2)")
+    site.apply(batches)
+    site.same("public.a", "public.b")
+
+
+def test_what_a_later_look_reads_holds_what_the_batch_passed_over(with_a_new_one: tuple[Site, Batches]) -> None:
+    site, batches = with_a_new_one
+    with locked(site, "a"):
+        site.apply(batches)
+    batches.look(site.position)
+    site.same("public.a")
+    site.sql("UPDATE a SET id = 3")
+    site.apply(batches)
+    site.same("public.a", "public.b")
+
+
+def test_a_new_table_of_which_some_was_read_waits(
+    site: Site, monkeypatch: pytest.MonkeyPatch, with_a_new_one: tuple[Site, Batches]
+) -> None:
+    """What was read must follow what came since, so the batch cannot pass over it."""
+    _, batches = with_a_new_one
+    site.configure_pipeline(snapshot_chunk_bytes=8192)
+    site.sql("ALTER TABLE a ADD pad text", "INSERT INTO a SELECT i, repeat('x', 500) FROM generate_series(2, 99) i")
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    with monkeypatch.context() as patch, pytest.raises(ConnectError):
+        patch.setattr("wal2lake.spark.snapshot.run_tasks", first_half_then_lost)
+        batches.look(site.position)
+    site.sql("UPDATE a SET pad = 'y' WHERE id < 10")
+    with locked(site, "a") as lock:
+        reasons = while_waiting(monkeypatch, site, lock.rollback)
+        site.apply(batches)
+    assert reasons
+    assert "public.a" in reasons[0]
+    site.same("public.a", "public.b")
+
+
+def test_the_other_tables_of_a_batch_go_on_while_one_is_locked(two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = two
+    site.sql("INSERT INTO a VALUES (1)", "ALTER TABLE a ADD x int DEFAULT 5", "INSERT INTO a VALUES (2)")
+    site.sql("INSERT INTO b VALUES (1)")
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    with locked(site, "a") as lock:
+
+        def look_at_the_other() -> None:
+            site.same("public.b")
+            lock.rollback()
+
+        reasons = while_waiting(monkeypatch, site, look_at_the_other)
+        site.apply(batches)
+    assert reasons == ["Waiting for other sessions' locks to follow what became of public.a."]
+    site.same("public.a", "public.b")
+
+
+def test_a_stop_ends_the_waiting(two: Site) -> None:
+    site = two
+    site.sql("ALTER TABLE a ADD x int DEFAULT 5", "INSERT INTO a VALUES (2)")
+    site.stop.set()
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    with locked(site, "a"), pytest.raises(InterruptedByUser):
+        site.apply(batches)
+    site.stop.clear()
+    site.run()
+    site.same("public.a")
+
+
+def test_rows_are_read_again_when_the_lock_is_gone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table(site)
+    with monkeypatch.context() as patch, pytest.raises(ConnectError):
+        patch.setattr("wal2lake.spark.snapshot.run_tasks", first_half_then_lost)
+        site.run()
+    site.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_export_snapshot%'"
+        " AND pid <> pg_backend_pid()"
+    )
+    move_rows(site)
+    lock = psycopg.connect(site.dsn)
+
+    def too_early(*arguments: Any) -> Any:
+        lock.execute("LOCK TABLE t")
+        return reread.read_again(*arguments)
+
+    monkeypatch.setattr("wal2lake.spark.apply.read_again", too_early)
+    reasons = while_waiting(
+        monkeypatch,
+        site,
+        lambda: (lock.rollback(), monkeypatch.setattr("wal2lake.spark.apply.read_again", reread.read_again))[1],
+    )
+    site.run()
+    lock.close()
+    assert reasons
+    site.same("public.t")
+
+
+def test_the_start_goes_on_without_a_table_that_is_locked(two: Site) -> None:
+    site = two
+    pipeline = Pipeline(site.config, site.stop)
+    pipeline._batches = site.batches(ChangeLog.open(site.config.log.path))
+    with locked(site, "a"):
+        assert not pipeline._look(site.position)
+    assert pipeline._look(site.position)

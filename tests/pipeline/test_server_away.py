@@ -1,0 +1,107 @@
+"""While PostgreSQL is away, what the log has goes on into the lake, and what needs the server is made up for later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.pipeline.conftest import Site
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import ConnectError, UnrepresentableError
+from wal2lake.spark.pipeline import Pipeline, run_pipeline
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def outage(site: Site) -> Site:
+    """public.b goes on, public.a is left out; two changes of public.b are in the log, and nobody is at the port."""
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY, day date)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("a", "b")
+    site.run()
+    site.sql("INSERT INTO a VALUES (1, 'infinity')")
+    with pytest.raises(UnrepresentableError):
+        site.run()
+    site.configure_pipeline(unrepresentable="null")
+    site.sql("INSERT INTO b VALUES (1)", "INSERT INTO b VALUES (2)")
+    site.capture()
+    go_away(site)
+    return site
+
+
+def go_away(site: Site) -> None:
+    dsn = make_conninfo(site.dsn, host="127.0.0.1", port=1)
+    site.config = replace(site.config, source=replace(site.config.source, dsn=dsn))
+
+
+def come_back(site: Site) -> None:
+    site.config = replace(site.config, source=replace(site.config.source, dsn=site.dsn))
+
+
+def started(site: Site) -> Pipeline:
+    pipeline = Pipeline(site.config, site.stop)
+    pipeline._batches = site.batches(ChangeLog.open(site.config.log.path))
+    return pipeline
+
+
+def test_a_start_without_the_server_goes_on_and_looks_later(outage: Site) -> None:
+    site = outage
+    pipeline = started(site)
+    assert not pipeline._look(site.position)
+    assert pipeline._batches.lake_has_tables()
+    with pytest.raises(UnrepresentableError, match=r"public\.a"):
+        pipeline._batches.require_all()
+    come_back(site)
+    pipeline._batches._config = site.config
+    assert pipeline._look(site.position)
+    pipeline._batches.require_all()
+    assert site.lake("public.a") == [(1, None)]
+
+
+def test_changes_are_applied_without_the_server(outage: Site) -> None:
+    """But for the first ones after a new connection, whose columns have to be asked for."""
+    site = outage
+    log = ChangeLog.open(site.config.log.path)
+    first = int(log.end_lsn_within(site.position, max_rows=1))
+    come_back(site)
+    batches = started(site)._batches
+    batches.look(site.position)
+    site.apply(batches, first)
+    batches._config = replace(site.config, source=replace(site.config.source, dsn="host=127.0.0.1 port=1"))
+    site.apply(batches)
+    site.same("public.b")
+
+
+def test_without_anything_in_the_lake_the_server_is_needed(site: Site) -> None:
+    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("b")
+    go_away(site)
+    with pytest.raises(ConnectError):
+        started(site)._look(1)
+
+
+def test_a_new_table_in_a_batch_is_left_to_the_next_look(site: Site) -> None:
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("b")
+    site.run()
+    site.sql("ALTER PUBLICATION pub ADD TABLE a", "INSERT INTO a VALUES (1)")
+    site.capture()
+    go_away(site)
+    pipeline = started(site)
+    site.apply(pipeline._batches)
+    come_back(site)
+    pipeline._batches._config = pipeline._batches._snapshots._config = site.config
+    assert pipeline._look(site.position)
+    site.same("public.a")
+
+
+@pytest.mark.spark
+def test_the_whole_pipeline_without_the_server(spark_site: Site) -> None:
+    site = spark_site
+    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)", "INSERT INTO b VALUES (1)")
+    site.publish("b")
+    site.run()
+    go_away(site)
+    run_pipeline(site.config, available_now=True)
