@@ -9,8 +9,9 @@
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     status/, snapshots/        other parts' files; advisory, and chunks of table copies
 
-A segment is one Arrow IPC file: the columns of SEGMENT_SCHEMA, and in the schema's metadata SegmentInfo as JSON
-and the transactions as an Arrow IPC stream, so a reader that only plans never touches a row.
+A segment is one Arrow IPC file: the columns of SEGMENT_SCHEMA, and in the schema's metadata SegmentInfo as JSON,
+with the Relation and Type messages in force and the transactions as an Arrow IPC stream each, so a reader that only
+plans never touches a row.
 LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
 """
 
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from wal2lake.errors import LogCorruptError, Wal2LakeError
@@ -32,6 +34,7 @@ FORMAT = 1
 IDENTITY, POSITION = "log.json", "position.json"
 SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
+_RELATIONS_KEY = b"wal2lake.relations"
 
 
 def _required(**columns: pa.DataType) -> pa.Schema:
@@ -56,6 +59,7 @@ TRANSACTIONS_SCHEMA = _required(
     rows=pa.uint64(),  # messages and payload bytes of the whole transaction
     bytes=pa.uint64(),
 )
+RELATIONS_SCHEMA = _required(payload=pa.binary())  # Relation and Type messages, each with its OID in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,22 +144,20 @@ class SegmentInfo:
         return segment_name(self.seq)
 
     def to_json(self, identity: LogIdentity) -> bytes:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["relations"] = {oid: b64encode(p).decode() for oid, p in self.relations.items()}
-        values["types"] = {oid: b64encode(p).decode() for oid, p in self.types.items()}
+        """Without ``relations`` and ``types``, which each segment repeats: see write_in_force."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _IN_FORCE}
         values["announced"] = [(n.row, n.kind, n.oid, b64encode(n.payload).decode()) for n in self.announced]
         values["runs"] = [(r.first_seq, r.first_row, r.stop) for r in self.runs]
         return _json({"format": FORMAT, "identity": json.loads(identity.to_json())} | values)
 
     @classmethod
-    def from_json(cls, data: bytes, name: str) -> SegmentInfo:
+    def from_json(cls, data: bytes, in_force: InForce, name: str) -> SegmentInfo:
         values = read_json(data, name)
         try:
-            known = {f.name: values[f.name] for f in fields(cls)}
-            known["relations"] = {int(oid): _message(p) for oid, p in known["relations"].items()}
-            known["types"] = {int(oid): _message(p) for oid, p in known["types"].items()}
+            known: dict[str, Any] = dict(zip(_IN_FORCE, in_force, strict=True))
+            known |= {f.name: values[f.name] for f in fields(cls) if f.name not in _IN_FORCE}
             known["announced"] = tuple(
-                Announcement(row, kind, oid, _message(p)) for row, kind, oid, p in known["announced"]
+                Announcement(row, kind, oid, _once(b64decode(p))) for row, kind, oid, p in known["announced"]
             )
             known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
             known["runs"] = tuple(Run(*run) for run in known["runs"])
@@ -164,10 +166,38 @@ class SegmentInfo:
             raise corrupt(name, f"its metadata lacks or garbles {error}") from error
 
 
-@lru_cache(maxsize=4096)
-def _message(text: str) -> bytes:
-    """Each segment repeats the Relation messages of all tables; readers hold thousands of segments, and one copy."""
-    return b64decode(text)
+_IN_FORCE = ("relations", "types")
+InForce = tuple[Mapping[int, bytes], Mapping[int, bytes]]  # as SegmentInfo's fields of these names
+
+
+def write_in_force(relations: Mapping[int, bytes], types: Mapping[int, bytes]) -> bytes:
+    """An Arrow IPC stream of the messages. Compressed: tables are described much alike, and there may be thousands."""
+    payloads = [*relations.values(), *types.values()]
+    offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    column = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
+    stream = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(stream, RELATIONS_SCHEMA, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([column], schema=RELATIONS_SCHEMA))
+    written: bytes = stream.getvalue().to_pybytes()
+    return written
+
+
+@lru_cache(maxsize=16)
+def read_in_force(data: bytes) -> InForce:
+    """What write_in_force wrote. A reader holds thousands of segments that repeat each other, and one copy of this."""
+    payloads = pa.ipc.open_stream(data).read_all().column("payload").to_pylist()
+    found = {
+        kind: {int.from_bytes(p[1:5], "big"): _once(p) for p in payloads if p[:1] == kind} for kind in (b"R", b"Y")
+    }
+    return found[b"R"], found[b"Y"]
+
+
+@lru_cache(maxsize=1 << 14)
+def _once(payload: bytes) -> bytes:
+    """The same object for the same message: what is in force changes by one table at a time."""
+    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +228,7 @@ def write_segment(segment: Segment, identity: LogIdentity, compression: str | No
         writer.write_batch(segment.transactions)
     metadata = {
         _SEGMENT_KEY: segment.info.to_json(identity),
+        _RELATIONS_KEY: write_in_force(segment.info.relations, segment.info.types),
         _TRANSACTIONS_KEY: index.getvalue().to_pybytes(),
     }
     file = pa.BufferOutputStream()
@@ -208,7 +239,12 @@ def write_segment(segment: Segment, identity: LogIdentity, compression: str | No
 
 
 def read_info(file: pa.Buffer, name: str) -> SegmentInfo:
-    return SegmentInfo.from_json(_metadata(file, name)[_SEGMENT_KEY], name)
+    metadata = _metadata(file, name)
+    try:
+        in_force = read_in_force(metadata[_RELATIONS_KEY])
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise corrupt(name, f"its Relation messages do not parse ({error})") from error
+    return SegmentInfo.from_json(metadata[_SEGMENT_KEY], in_force, name)
 
 
 def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
@@ -270,7 +306,7 @@ def _metadata(file: pa.Buffer, name: str) -> dict[bytes, bytes]:
     except (pa.ArrowException, OSError) as error:
         raise corrupt(name, f"it is not an Arrow IPC file ({error})") from error
     metadata: dict[bytes, bytes] = schema.metadata or {}
-    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
+    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _RELATIONS_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
         raise corrupt(name, "it is an Arrow file, but not a segment")
     return metadata
 
