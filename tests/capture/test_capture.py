@@ -398,6 +398,39 @@ def test_a_stop_does_not_wait_for_a_slot(world: World, caplog: pytest.LogCapture
     assert (world.errors, other.errors) == ([], [])
 
 
+TIMEOUTS = (
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+)
+
+
+def test_timeouts_of_its_role_do_not_end_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The slot's making waits longer for a lock, a stream is one statement, and replaying is a transaction."""
+    role = f"{world.name}_hurried"
+    world.sql(f"CREATE ROLE {role} LOGIN SUPERUSER")
+    for name in TIMEOUTS:
+        world.sql(f"ALTER ROLE {role} SET {name} = '200ms'")
+    hurried = replace(world.config.source, dsn=world.server.dsn.replace("user=postgres", f"user={role}"))
+    with psycopg.connect(world.server.dsn) as writing:
+        writing.execute(f"INSERT INTO {world.name} VALUES (0, 'a')".encode())
+        with world.capturing(Capture(replace(world.config, source=hurried))):
+            eventually(lambda: read_progress(str(world.path)).capture_state == AWAITS, world.errors)
+            time.sleep(1)
+            writing.commit()
+            eventually(lambda: read_progress(str(world.path)).capture_state == "streaming", world.errors)
+            world.insert(1, 300_000)
+            world.await_durable(world.wal_end())
+            time.sleep(1)
+            world.insert(300_001, 300_010)
+            world.await_durable(world.wal_end())
+    assert "Trying again" not in caplog.text
+    assert sum(payload[:1] == b"I" for payload in world.captured()) == 300_010
+    world.sql(f"DROP ROLE {role}")
+
+
 def test_a_half_made_slot_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever began to make it was killed; its walsender does not notice while it waits for a transaction."""
     with psycopg.connect(world.server.dsn) as writing:

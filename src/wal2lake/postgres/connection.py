@@ -50,6 +50,14 @@ _SESSION = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
 }
+
+# Roles and databases have timeouts by default, meant for queries. They would end the making of a slot that waits for
+# transactions, the replaying of a large one, or a snapshot half way. Not every server knows all of them.
+WITHOUT_TIMEOUTS = """
+SELECT set_config(name, '0', false) FROM pg_settings
+ WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
+                'idle_session_timeout', 'transaction_timeout')
+"""
 _OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 _COPYING = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_IN)
 
@@ -113,6 +121,7 @@ def connect_replication(
 ) -> PGconn:
     """Open a walsender connection (replication=database, which also takes plain SQL in the simple protocol).
 
+    The timeouts that role or database set are off, unless ``settings`` has them.
     ``physical`` opens replication=true instead: no database, no SQL, and so no ``settings``.
     Raises any of map_error's; RightsError when the role lacks REPLICATION.
     """
@@ -121,7 +130,7 @@ def connect_replication(
     try:
         require_supported(pgconn.server_version)
         if not physical:
-            execute(pgconn, _set_commands(settings))
+            execute(pgconn, f"{WITHOUT_TIMEOUTS};{_set_commands(settings)}")
     except BaseException:
         pgconn.finish()
         raise

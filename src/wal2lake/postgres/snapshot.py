@@ -27,6 +27,7 @@ from wal2lake.errors import ConnectError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.postgres.connection import (
+    WITHOUT_TIMEOUTS,
     Connection,
     PGconn,
     connect,
@@ -44,11 +45,7 @@ _BINARY_HEADER = 11 + 4  # signature and flags; the length of the extension area
 _TRAILER = b"\xff\xff"
 
 # No timeout may end a snapshot half way, and row security must fail loudly rather than filter: replication knows none.
-UNHURRIED = """
-SELECT set_config(name, CASE name WHEN 'row_security' THEN 'off' ELSE '0' END, false) FROM pg_settings
- WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
-                'idle_session_timeout', 'transaction_timeout', 'row_security')
-"""
+UNHURRIED = f"{WITHOUT_TIMEOUTS}; SET row_security = off".encode()
 
 
 class SnapshotLostError(ConnectError):
