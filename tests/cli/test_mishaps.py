@@ -53,6 +53,10 @@ def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.Comp
         (("receivewal",), "receivewal needs a folder for the segments."),
         (("slots", "create", "s", "--reserve-wal"), "--reserve-wal is for physical slots. Give --physical as well."),
         (("slots", "create", "s", "--physical", "--failover"), "--failover is for logical slots"),
+        (
+            ("basebackup", "b", "-R", "--format", "tar"),
+            "--write-recovery-conf is for plain format. Leave out --format tar.",
+        ),
         (("slots", "alter", "s"), "There is nothing to alter."),
         (("identify", "-c", "absent.toml"), "There is no absent.toml."),
         (("recv", "s", "--create-slot"), "pgoutput needs at least one publication. Name it with --publication."),
@@ -127,6 +131,18 @@ def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:
     os.close(terminal)
     os.close(end)
     assert (done.returncode, "--format json" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.server
+def test_a_backup_says_that_it_waits_for_the_checkpoint(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    server.psql("CREATE TABLE dirty AS SELECT g FROM generate_series(1, 200000) g")
+    command = [sys.executable, "-m", "wal2lake", "basebackup", "copy", "--dsn", server.dsn]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as backup:
+        assert backup.stderr is not None
+        assert "checkpoint (--checkpoint fast has it at once)" in backup.stderr.readline()
+        backup.send_signal(signal.SIGTERM)
+        assert "Interrupted." in backup.stderr.read()
+    assert backup.returncode == 130
 
 
 @pytest.mark.server

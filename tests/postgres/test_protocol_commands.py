@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
+from tests.servers.conftest import give_to_server
 from wal2lake.cli.protocol import app
 from wal2lake.errors import ConfigError, SlotExistsError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.manifest import read_manifest
+from wal2lake.postgres.standby import primary_conninfo
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
+
+AWKWARD = "it's \\ a 'password"
 
 
 @pytest.fixture
@@ -25,13 +32,15 @@ def run(server: EmbeddedPostgres) -> Runner:
 
 class Runner:
     def __init__(self, server: EmbeddedPostgres) -> None:
-        self._dsn = server.dsn
+        self.dsn = server.dsn
+        self.said = ""
 
     def __call__(self, *arguments: object) -> str:
-        result = CliRunner().invoke(app, [*map(str, arguments), "--dsn", self._dsn])
+        result = CliRunner().invoke(app, [*map(str, arguments), "--dsn", self.dsn])
         if isinstance(result.exception, Wal2LakeError):
             raise result.exception
         assert result.exit_code == 0, result.output
+        self.said = result.stderr
         return result.stdout.strip()
 
 
@@ -140,6 +149,38 @@ def test_receivewal(server: EmbeddedPostgres, run: Runner, tmp_path: Path) -> No
     assert set(os.listdir(tmp_path)) >= set(names) != set()
     for name in names:
         assert (tmp_path / name).read_bytes() == (server.data_dir / "pg_wal" / name).read_bytes()
+
+
+def test_a_standby_starts_from_a_backup_and_streams(server: EmbeddedPostgres, run: Runner) -> None:
+    with tempfile.TemporaryDirectory(prefix="wal2lake-") as name:
+        root = Path(name)
+        run.dsn = make_conninfo(server.dsn, password=AWKWARD)
+        run("basebackup", root / "data", "-R", "--no-manifest", "--checkpoint", "fast", "--no-sync")
+        assert not (root / "data" / "backup_manifest").exists()
+        give_to_server(root)
+        with EmbeddedPostgres(settings=server.settings, data_dir=root, install=server.install) as standby:
+            assert conninfo_to_dict(standby.psql("SHOW primary_conninfo"))["password"] == AWKWARD
+            server.psql("CREATE TABLE followed AS SELECT 1")
+            end = server.psql("SELECT pg_current_wal_insert_lsn()")
+            replayed = f"pg_last_wal_replay_lsn() >= '{end}'"
+            standby.psql(f"DO $$BEGIN WHILE NOT {replayed} LOOP PERFORM pg_sleep(0.1); END LOOP; END$$")
+            assert standby.psql("SELECT status, pg_is_in_recovery() FROM pg_stat_wal_receiver") == "streaming|t"
+            assert standby.psql("SELECT count(*) FROM followed") == "1"
+        server.psql("DROP TABLE followed")
+
+
+def test_a_standby_is_told_no_password_but_the_dsns(server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "environment")
+    for dsn, secret in ((server.dsn, None), (make_conninfo(server.dsn, password=AWKWARD), AWKWARD)):
+        with replication_connection(dsn, physical=True) as pgconn:
+            told = conninfo_to_dict(primary_conninfo(pgconn, dsn))
+        assert (told.get("password"), told["port"], told["user"]) == (secret, str(server.port), "postgres")
+        assert not {"replication", "fallback_application_name", "connect_timeout", "sslmode"} & told.keys()
+
+
+def test_what_the_server_says_beside_a_backup(run: Runner, tmp_path: Path) -> None:
+    run("basebackup", tmp_path / "copy", "--no-wal", "--checkpoint", "fast", "--no-sync")
+    assert "PostgreSQL says: WAL archiving is not enabled" in run.said
 
 
 def test_basebackup(run: Runner, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from wal2lake.cli.options import with_dsn
-from wal2lake.cli.shared import Json, pairs, show
+from wal2lake.cli.output import say
+from wal2lake.cli.shared import Json, Waiting, pairs, refuse, show
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
 
@@ -32,6 +33,7 @@ class Checkpoint(StrEnum):
 
 @with_dsn
 def basebackup(
+    context: typer.Context,
     target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     dsn: str,
     backup_format: Annotated[
@@ -50,10 +52,22 @@ def basebackup(
     ] = None,
     no_sync: Annotated[bool, typer.Option("--no-sync", "-N", help="Do not wait until all is durable.")] = False,
     no_clean: Annotated[bool, typer.Option("--no-clean", "-n", help="After a failure, keep what had come.")] = False,
-    progress: Annotated[bool, typer.Option("--progress", "-P", help="Show how far it is.")] = False,
+    no_manifest: Annotated[bool, typer.Option("--no-manifest", help="Without backup_manifest, and unchecked.")] = False,
+    recovery_conf: Annotated[
+        bool,
+        typer.Option("--write-recovery-conf", "-R", help="Make the copy a standby: standby.signal, primary_conninfo."),
+    ] = False,
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", "-P", help="Show how far it is, which is the default on a terminal."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Copy the whole cluster and check the copy against its manifest: pg_basebackup's job."""
+    if no_manifest:
+        refuse(context, ("manifest_checksums",), "has no effect with --no-manifest.")
+    if backup_format is BackupFormat.TAR:
+        refuse(context, ("tablespace_mapping", "recovery_conf"), "is for plain format.", "Leave out --format tar.")
     options = BackupOptions(
         backup_format.value,
         label,
@@ -65,9 +79,21 @@ def basebackup(
         _mapping(tablespace_mapping),
         not no_sync,
         not no_clean,
+        not no_manifest,
+        recovery_conf,
     )
+    shown = sys.stderr.isatty() if progress is None else progress
+    hint = " (--checkpoint fast has it at once)" if checkpoint is Checkpoint.SPREAD else ""
+    waiting = Waiting(f"Waiting for the server's checkpoint{hint} …")
     with closing(_Percent()) as percent:
-        backup = base_backup(dsn, target, options, on_progress=percent if progress else None)
+        backup = base_backup(
+            dsn,
+            target,
+            options,
+            on_progress=percent if shown else None,
+            on_wait=waiting,
+            on_notice=lambda message: say(f"PostgreSQL says: {message}."),
+        )
     show(asdict(backup), as_json)
 
 

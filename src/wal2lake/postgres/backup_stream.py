@@ -9,7 +9,7 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol", BASE_BACKUP;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import psycopg
@@ -43,14 +43,15 @@ class Tablespace:
 class BackupStream:
     """A running BASE_BACKUP; ``archives`` must be read to the end before ``end_lsn`` is known."""
 
-    def __init__(self, pgconn: PGconn, command: BaseBackup) -> None:
-        """Start it: the server makes a checkpoint first. Raises what map_error says."""
+    def __init__(self, pgconn: PGconn, command: BaseBackup, *, while_waiting: Callable[[], None] | None = None) -> None:
+        """Start it: the server makes a checkpoint first, and ``while_waiting`` is called about once a second until it
+        is made. Raises what map_error says."""
         self._pgconn = pgconn
         self._typed = pgconn.server_version >= _TYPED_COPY_DATA
         self._manifest = command.manifest != "no"
         self._queue: list[bytes] = []
         self._name: str | None = None
-        first = text_rows(start(pgconn, command.build(pgconn.server_version)))[0]
+        first = text_rows(start(pgconn, command.build(pgconn.server_version), while_waiting=while_waiting))[0]
         self.start_lsn, self.timeline = LSN.parse(str(first[0])), int(str(first[1]))
         self.end_lsn: LSN | None = None
         self.tablespaces = [_tablespace(*row) for row in text_rows(self._result(pq.ExecStatus.TUPLES_OK))]

@@ -26,6 +26,7 @@ from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
 from wal2lake.postgres.connection import PGconn, next_result, replication_connection, start
 from wal2lake.postgres.files import NewFolders, write_durably, writing
 from wal2lake.postgres.manifest import ReceivedFiles, new_hash
+from wal2lake.postgres.standby import primary_conninfo, write_recovery_conf
 from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.commands import UploadManifest
 
@@ -59,7 +60,9 @@ class Backup:
 class BackupOptions:
     """``max_rate`` in kB/s. ``incremental``: the manifest of the backup to build on (17+, summarize_wal = on).
     ``manifest_checksums``: with CRC32C or NONE only sizes are compared here. ``tablespaces``: old → new location, for
-    plain format. ``sync``: return when all is durable. ``clean``: a failure or Ctrl-C leaves nothing behind."""
+    plain format. ``sync``: return when all is durable. ``clean``: a failure or Ctrl-C leaves nothing behind.
+    ``manifest`` False: none comes, so nothing is compared. ``recovery_conf``: a server started from the copy, which is
+    of plain format, is a standby of this one."""
 
     format: Format = "plain"
     label: str = "wal2lake base backup"
@@ -71,9 +74,14 @@ class BackupOptions:
     tablespaces: Mapping[str, str] = field(default_factory=dict)
     sync: bool = True
     clean: bool = True
+    manifest: bool = True
+    recovery_conf: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a tablespace that would end up where the server does not look."""
+        """Raise ConfigError for a tablespace that would end up where the server does not look, and for a standby's
+        settings that have no place."""
+        if self.recovery_conf and self.format == "tar":
+            raise ConfigError("A standby's settings are written in plain format only.", hint="Leave out format tar.")
         for location in (part for pair in self.tablespaces.items() for part in pair):
             if not os.path.isabs(location):
                 raise ConfigError(f"A tablespace's location is an absolute path; {location} is not.")
@@ -87,9 +95,13 @@ def base_backup(
     options: BackupOptions | None = None,
     *,
     on_progress: Callable[[Progress], None] | None = None,
+    on_wait: Callable[[], None] | None = None,
+    on_notice: Callable[[str], None] | None = None,
 ) -> Backup:
     """Take a backup into the empty or new folder ``target``.
 
+    ``on_wait`` is called about once a second until the server's checkpoint is made; ``on_notice`` gets what the server
+    says beside the backup, as on the archiving of WAL.
     Raises ConfigError when the target is not empty, ProtocolError when what came differs from its manifest,
     LogFullError, and what map_error says.
     """
@@ -100,10 +112,21 @@ def base_backup(
         with replication_connection(dsn, application_name="wal2lake basebackup", physical=True) as pgconn:
             if chosen.incremental is not None:
                 upload_manifest(pgconn, chosen.incremental)
-            stream = BackupStream(pgconn, _command(chosen))
+            if on_notice is not None:
+                pgconn.notice_handler = lambda notice: on_notice(_primary_message(notice))
+            stream = BackupStream(pgconn, _command(chosen), while_waiting=on_wait)
             receiver = _Receiver(target, folders, chosen, stream, on_progress or (lambda progress: None))
             with writing(target):
-                return receiver.run()
+                backup = receiver.run()
+                if chosen.recovery_conf:
+                    write_recovery_conf(target, primary_conninfo(pgconn, dsn))
+                if chosen.sync:
+                    folders.fsync()
+            return backup
+
+
+def _primary_message(notice: pq.abc.PGresult) -> str:
+    return (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
 
 
 def upload_manifest(pgconn: PGconn, manifest: Path) -> None:
@@ -128,8 +151,8 @@ def _command(options: BackupOptions) -> BaseBackup:
         wait=not options.wal,  # what comes along need not be archived first
         max_rate=options.max_rate,
         tablespace_map=options.format == "tar",
-        manifest="yes",
-        manifest_checksums=options.manifest_checksums,
+        manifest="yes" if options.manifest else "no",
+        manifest_checksums=options.manifest_checksums if options.manifest else None,
         incremental=options.incremental is not None,
     )
 
@@ -162,10 +185,10 @@ class _Receiver:
                 self._archive(self._tablespaces[name], self._counted(pieces))
             else:
                 raise ProtocolError(f"The server sent an archive {name!r} that belongs to no tablespace.")
-        listed = self._files.check(manifest)
-        write_durably(self._target / MANIFEST, manifest)
-        if self._options.sync:
-            self._folders.fsync()
+        listed = 0
+        if self._options.manifest:
+            listed = self._files.check(manifest)
+            write_durably(self._target / MANIFEST, manifest)
         assert self._stream.end_lsn is not None
         return Backup(self._stream.start_lsn, self._stream.end_lsn, self._stream.timeline, self._received, listed)
 
