@@ -82,7 +82,7 @@ def test_physical_slots(versioned: EmbeddedPostgres) -> None:
             assert read is not None
             assert (read.restart_lsn, read.restart_tli) == (state.restart_lsn, 1)
             assert read_slot(pgconn, "absent") is None
-        copy_slot(connection, "physical", "physical_copy")
+        assert copy_slot(connection, "physical", "physical_copy") == state.restart_lsn
         drop_slot(pgconn, "physical")
         drop_slot(pgconn, "physical_copy")
         assert slot_state(connection, "physical") is None

@@ -176,7 +176,11 @@ def copy_slot(connection: Connection, name: str, new_name: str, *, temporary: bo
         sql = f"SELECT lsn::text FROM pg_copy_{kind}_replication_slot(%s, %s, %s)"
         row = connection.execute(sql.encode(), [name, new_name, temporary]).fetchone()
     assert row is not None
-    return LSN.parse(row[0])
+    if row[0] is not None:
+        return LSN.parse(row[0])
+    copied = slot_state(connection, new_name)  # a physical slot's position is not told
+    assert copied is not None and copied.restart_lsn is not None
+    return copied.restart_lsn
 
 
 def slot_state(connection: Connection, name: str) -> SlotState | None:
