@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from wal2lake.errors import ConfigError, LogFullError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import (
+    AbortInfo,
     Begin,
     Delete,
     Insert,
     PgoutputMessage,
     Relation,
     RelationColumn,
+    StreamAbort,
     Truncate,
     Update,
 )
@@ -25,7 +29,7 @@ from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, Tup
 from wal2lake.postgres.basebackup import inside
 from wal2lake.postgres.files import write_durably
 from wal2lake.postgres.manifest import read_manifest
-from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
+from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput, to_json
 from wal2lake.postgres.segments import resume_position, segment_name
 from wal2lake.postgres.system import parse_timeline_history
 from wal2lake.wire.replication import XLogData
@@ -35,7 +39,7 @@ RELATION = Relation(
 )
 ID, EMPTY, BINARY = TupleColumn("t", b"7"), TupleColumn("t", b""), TupleColumn("b", b"\x00\xff")
 STREAM: list[PgoutputMessage] = [
-    Begin(LSN(64), 0, 9),
+    Begin(LSN(64), 53_315_200_000_001, 9),
     RELATION,
     Insert(1, TupleData((ID, NULL, EMPTY))),
     Update(1, None, TupleData((ID, UNCHANGED, BINARY))),
@@ -51,7 +55,8 @@ def test_json_keeps_null_unchanged_not_sent_and_empty_apart(tmp_path: Path) -> N
         output.write(XLogData(LSN(16), LSN(16), 0, write_message(message)))
     output.close()
     begin, _, *lines = map(json.loads, (tmp_path / "lines").read_text().splitlines())
-    assert begin == {"lsn": "0/10", "xid": 9, "message": "Begin", "final_lsn": "0/40", "commit_ts": 0}
+    moment = "2001-09-09T01:46:40.000001Z"
+    assert begin == {"lsn": "0/10", "xid": 9, "message": "Begin", "final_lsn": "0/40", "commit_ts": moment}
     head = {"lsn": "0/10", "xid": 9, "relation": "s.t"}
     assert lines == [
         {**head, "message": "Insert", "new": {"id": "7", "a": None, "b": ""}},
@@ -60,6 +65,24 @@ def test_json_keeps_null_unchanged_not_sent_and_empty_apart(tmp_path: Path) -> N
         {**head, "message": "Delete", "key": {"id": "7"}},
         {"lsn": "0/10", "xid": 9, "message": "Truncate", "relations": ["s.t"], "options": 0},
     ]
+
+
+def test_the_time_of_an_abort_is_text_too_and_what_is_no_time_is_refused() -> None:
+    before = to_json(StreamAbort(7, 8, AbortInfo(LSN(16), -1)), {})
+    assert before["abort"] == {"abort_lsn": "0/10", "abort_ts": "1999-12-31T23:59:59.999999Z"}
+    with pytest.raises(ProtocolError, match="beyond the year 9999"):
+        to_json(Begin(LSN(64), (1 << 63) - 1, 9), {})
+
+
+def test_the_live_page_lists_the_keys_of_every_message() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "live.md").read_text()
+    listed = {m[1]: re.findall(r"`(\w+)`", m[2]) for m in re.finditer(r"^\| `([A-Z][a-z]\w+)` \| (.*) \|$", page, re.M)}
+    rows = {"Insert", "Update", "Delete", "Truncate"}
+    kinds = {kind for kind in PgoutputMessage.__subclasses__() if kind.__name__ not in rows}
+    assert listed.keys() == rows | {kind.__name__ for kind in kinds}
+    for kind in kinds:
+        told = [field.name for field in fields(kind) if field.name != "xid"]  # type: ignore[arg-type]
+        assert [key for key in listed[kind.__name__] if key in told] == told, kind
 
 
 def test_another_plugins_text_goes_into_data(tmp_path: Path) -> None:

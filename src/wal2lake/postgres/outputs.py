@@ -2,7 +2,7 @@
 
 JSON keeps apart what TupleData keeps apart: NULL is null, a value of text or binary format is a string (binary: \\x
 and hex), an unchanged TOAST value is missing from the row and named in ``unchanged``. Outside the key, the columns of
-a key-only old tuple are left out: they were not sent.
+a key-only old tuple are left out: they were not sent. docs/live.md lists the keys.
 
 Source: PostgreSQL documentation, "pg_recvlogical"; "Logical Replication Message Formats".
 """
@@ -14,9 +14,11 @@ import os
 import stat
 import sys
 from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import COLUMN_IS_KEY, Delete, Insert, PgoutputMessage, Relation, Truncate, Update
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -26,6 +28,7 @@ from wal2lake.postgres.files import writing
 from wal2lake.wire.replication import XLogData
 
 STDOUT = "-"
+_EPOCH = datetime(2000, 1, 1)  # in UTC, as all of the protocol's times
 
 
 class RawOutput:
@@ -94,7 +97,7 @@ def to_json(message: PgoutputMessage, relations: dict[int, Relation]) -> dict[st
         case Truncate():
             names = [f"{relations[i].namespace}.{relations[i].name}" for i in message.relation_ids]
             return {**named, "relations": names, "options": message.options}
-    return {**named, **{field.name: _plain(getattr(message, field.name)) for field in fields(message)}}  # type: ignore[arg-type]
+    return {**named, **_fields(message)}
 
 
 def _old(message: Insert | Update | Delete, relation: Relation) -> dict[str, Any]:
@@ -133,8 +136,23 @@ def _plain(value: Any) -> Any:
         case tuple():
             return [_plain(item) for item in value]
         case _ if hasattr(value, "__dataclass_fields__"):
-            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+            return _fields(value)
     return value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """By name, as the documentation has it; what ends in _ts is a time."""
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: _time(item) if name.endswith("_ts") else _plain(item) for name, item in values.items()}
+
+
+def _time(micros: int) -> str:
+    """ISO 8601 in UTC, always of the same width."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise ProtocolError(f"A time of {micros} µs since 2000 lies beyond the year 9999.") from None
+    return moment.isoformat(timespec="microseconds") + "Z"
 
 
 def _open(path: str | Path) -> BinaryIO:
