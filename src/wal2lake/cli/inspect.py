@@ -25,7 +25,7 @@ def status(config: Config, as_json: _Json = False) -> None:
     """Where slot, change log and tables stand; exit code 1 when something is missing or stands still.
 
     That is: no slot, publication or log, a slot that is lost or idle, a capture or pipeline that does not run, waits or
-    failed, a table that is quarantined, a lake that falls behind while nothing is applied. Each has its sentence.
+    failed, a table that is quarantined, a lake that is more than ten minutes behind. Each has its sentence.
     """
     from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
 

@@ -18,7 +18,7 @@ from wal2lake.sinks.delta import DeltaSink, table_uri
 
 _LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
 
-_STANDS_STILL_S = 600.0  # a large transaction may keep the lake behind for minutes
+_BEHIND_S = 600.0  # a large transaction may keep the lake behind for minutes
 _KEEPS_WAL = "; the slot keeps WAL on the server until it runs again."
 
 
@@ -111,8 +111,9 @@ def _pipeline(progress: Progress) -> Iterator[str]:
         yield f"The pipeline has said nothing for {ago}: it is not running, or hangs."
     elif state == "waiting":
         yield f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
-    elif progress.lag_s > _STANDS_STILL_S and not any(table.changes_per_s for table in progress.tables):
-        yield f"The pipeline applies nothing: the lake is {since(progress.lag_s)} behind the change log."
+    elif state == "streaming" and progress.lag_s > _BEHIND_S:
+        rate = sum(table.changes_per_s for table in progress.tables)
+        yield f"The lake is {since(progress.lag_s)} behind the change log; it took in {rate:,.0f} changes/s lately."
 
 
 def _quarantined(progress: Progress) -> Iterator[str]:
