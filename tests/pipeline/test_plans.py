@@ -10,8 +10,8 @@ import pytest
 from wal2lake.changelog.plan import Extent
 from wal2lake.errors import LogMismatchError, UnrepresentableError
 from wal2lake.spark import apply
+from wal2lake.spark.checkpoint import committed_lsn
 from wal2lake.spark.failures import SparkLostError, quarantine_error, spark_failure
-from wal2lake.spark.pipeline import committed_lsn
 from wal2lake.spark.status import Rates
 from wal2lake.spark.table_folder import Quarantine
 

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.spark.batches import Batches
+from wal2lake.spark.checkpoint import committed_lsn, require_readable
 from wal2lake.spark.failures import SparkLostError, spark_failure
 from wal2lake.spark.offsets import beginning
 from wal2lake.spark.progress import Progress
@@ -97,7 +98,7 @@ class Pipeline:
 
     def _position(self, log: ChangeLog) -> int:
         """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
-        return committed_lsn(self._checkpoint) or beginning(log)
+        return max(committed_lsn(self._checkpoint) or 0, beginning(log))
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
@@ -112,6 +113,7 @@ class Pipeline:
 
     def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
         self._waiting.go_on()
+        require_readable(self._checkpoint, beginning(log))
         root = snapshots_root(self._config)
         snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._waiting.pause)
         self._snapshots = snapshots
@@ -212,19 +214,6 @@ class Pipeline:
         if copying and self._stop.is_set():
             self._spark.sparkContext.cancelAllJobs()
         self._progress.write(copying)
-
-
-def committed_lsn(checkpoint: Path) -> int | None:
-    """The end of the last batch that Spark counts as done; None when there is none.
-
-    Source: Spark's OffsetSeqLog and CommitLog: one file per batch, named by its number; an offset stands in the last
-    line.
-    """
-    done = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdecimal()]
-    if not done:
-        return None
-    last = (checkpoint / "offsets" / str(max(done))).read_text().strip().splitlines()[-1]
-    return int(json.loads(last)["lsn"])
 
 
 def progress_lsn(query: StreamingQuery) -> int:
