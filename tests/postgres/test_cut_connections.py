@@ -142,7 +142,7 @@ def test_while_copying(published: EmbeddedPostgres, limit: int) -> None:
     with connect(published.dsn) as connection:
         (table,) = published_tables(connection, "cut")
     with (
-        SnapshotKeeper(published.dsn, [table]) as keeper,
+        SnapshotKeeper(published.dsn) as keeper,
         CuttingProxy(published.port, limit) as dsn,
         pytest.raises(ConnectError),
     ):

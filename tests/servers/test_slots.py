@@ -130,7 +130,7 @@ def test_catalog_and_snapshot(versioned: EmbeddedPostgres) -> None:
     with connect(versioned.dsn) as connection:
         (table,) = published_tables(connection, "snapped")
         half = table.blocks // 2
-        with SnapshotKeeper(versioned.dsn, [table]) as keeper:
+        with SnapshotKeeper(versioned.dsn) as keeper:
             connection.execute("DELETE FROM snapped")
             chunks = [(0, half), (half, None)]
             read = [copy_binary(versioned.dsn, keeper.identity.name, table, table.columns, *chunk) for chunk in chunks]

@@ -46,6 +46,12 @@ def read(sink: DeltaSink) -> list[Row]:
     return by_delta
 
 
+def land(sink: DeltaSink, rows: pa.Table, lsn: int, applied: int | None) -> None:
+    """As the pipeline lands what a snapshot has read: a new table, or all rows and columns in the place of others."""
+    actions = sink.write_files(rows.to_batches(), rows.schema)
+    sink.commit_files(actions, lsn, rows.schema, applied, replace=applied is not None)
+
+
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaSink:
     return DeltaSink(table_uri(str(tmp_path), "shop", "item"), "p")
@@ -54,7 +60,7 @@ def sink(tmp_path: Path) -> DeltaSink:
 @pytest.fixture
 def filled(sink: DeltaSink) -> DeltaSink:
     """Ten rows in two files, at LSN 11."""
-    sink.overwrite(as_table(ROWS[:5]), 10, None)
+    land(sink, as_table(ROWS[:5]), 10, None)
     sink.commit_files(sink.write_files(as_table(ROWS[5:]).to_batches(), SCHEMA), 11, SCHEMA, 10)
     return sink
 
@@ -115,7 +121,7 @@ def test_what_is_applied_is_not_applied_again(filled: DeltaSink) -> None:
     version = DeltaTable(filled.uri).version()
     filled.merge(folded(Event("D", old=(0, None, None, None))), 11, 10)
     filled.commit_files(filled.write_files(as_table(ROWS).to_batches(), SCHEMA), 11, SCHEMA, 10)
-    filled.overwrite(as_table([]), 5, None)
+    land(filled, as_table([]), 5, None)
     assert DeltaTable(filled.uri).version() == version
     assert len(read(filled)) == 10
 
@@ -142,7 +148,7 @@ def test_a_batch_that_does_not_start_where_the_table_stands_is_refused(filled: D
     with pytest.raises(SinkConflictError, match="stands at 0/B, but 0/C was expected"):
         filled.merge(folded(Event("D", old=(0, None, None, None))), 20, 12)
     with pytest.raises(SinkConflictError, match="none was expected"):
-        filled.overwrite(as_table([]), 20, None)
+        land(filled, as_table([]), 20, None)
     assert SinkConflictError.transient
 
 
@@ -181,12 +187,12 @@ def test_two_creators_make_one_table(sink: DeltaSink, monkeypatch: pytest.Monkey
 
     def late(self: DeltaSink, *args: Any) -> None:
         monkeypatch.setattr(DeltaSink, "_create", real)
-        rival.overwrite(as_table(ROWS), 10, None)
+        land(rival, as_table(ROWS), 10, None)
         real(self, *args)
 
     monkeypatch.setattr(DeltaSink, "_create", late)
     with pytest.raises(SinkConflictError, match="created"):
-        sink.overwrite(as_table(ROWS), 10, None)
+        land(sink, as_table(ROWS), 10, None)
     assert sorted(read(sink)) == ROWS
 
 
@@ -222,7 +228,7 @@ def test_a_delta_table_ends_where_the_events_end(
     key = [shape.columns[i].name for i in place]
     sink = DeltaSink(str(tmp_path_factory.mktemp("delta")), "p")
     rows = list(target.values())
-    sink.overwrite(as_table(rows[:2], shape.arrow_schema), 1, None)
+    land(sink, as_table(rows[:2], shape.arrow_schema), 1, None)
     more = sink.write_files(as_table(rows[2:], shape.arrow_schema).to_batches(), shape.arrow_schema)
     sink.commit_files(more, 2, shape.arrow_schema, 1)
     for lsn, batch in ((3, events[:cut]), (4, events[cut:])):
@@ -233,7 +239,7 @@ def test_a_delta_table_ends_where_the_events_end(
 def test_rows_without_a_key_go_copy_by_copy(sink: DeltaSink) -> None:
     nan = float("nan")
     rows: list[Row] = [("a", 0.0), ("a", -0.0), ("a", nan), ("a", nan), (None, nan), (None, None), ("", None)]
-    sink.overwrite(as_table(rows[:4], NOTE.arrow_schema), 1, None)
+    land(sink, as_table(rows[:4], NOTE.arrow_schema), 1, None)
     sink.commit_files(
         sink.write_files(as_table(rows[4:], NOTE.arrow_schema).to_batches(), NOTE.arrow_schema), 2, NOTE.arrow_schema, 1
     )
@@ -262,19 +268,19 @@ def test_a_foreign_table_is_never_written(tmp_path: Path) -> None:
     for attempt in (
         foreign.state,
         foreign.maintain,
-        lambda: foreign.overwrite(as_table([]), 10, None),
+        lambda: land(foreign, as_table([]), 10, None),
         lambda: foreign.merge(folded(), 10, 9),
     ):
         with pytest.raises(SinkError, match="did not make"):
             attempt()
     other = DeltaSink(str(tmp_path / "mine"), "other")
-    other.overwrite(as_table(ROWS), 10, None)
+    land(other, as_table(ROWS), 10, None)
     with pytest.raises(SinkError, match="'p' did not make"):
         DeltaSink(other.uri, "p").state()
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "data.csv").write_text("1,2")
     with pytest.raises(SinkError, match=r"data\.csv"):
-        DeltaSink(str(tmp_path / "files"), "p").overwrite(as_table(ROWS), 10, None)
+        land(DeltaSink(str(tmp_path / "files"), "p"), as_table(ROWS), 10, None)
 
 
 def test_evolve_adds_columns_at_the_end_and_fills_rows_in_the_same_commit(filled: DeltaSink) -> None:
@@ -303,7 +309,7 @@ def test_evolve_without_a_fill_rewrites_nothing(filled: DeltaSink) -> None:
 def test_evolve_widens_and_refuses_the_rest(sink: DeltaSink) -> None:
     narrow = pa.schema([("id", pa.int64()), ("n", pa.int16()), ("x", pa.decimal128(5, 2))])
     wide = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("x", pa.decimal128(12, 2))])
-    sink.overwrite(as_table([(1, 2, Decimal("3.10"))], narrow), 1, None)
+    land(sink, as_table([(1, 2, Decimal("3.10"))], narrow), 1, None)
     sink.evolve(wide)
     sink.evolve(narrow)
     state = sink.state()
@@ -354,19 +360,19 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     sink = DeltaSink(table_uri(str(tmp_path), "My Schema", "50% / ..é"), "p")
     assert Path(sink.uri).relative_to(tmp_path) == Path("My~20Schema/50~25~20~2F~20..~C3~A9")
     row = (1, "a", "b", 2, date(2020, 2, 3))
-    sink.overwrite(as_table([row, (2, *row[1:])], schema), 1, None)
+    land(sink, as_table([row, (2, *row[1:])], schema), 1, None)
     other = (2, "z", None, 3, None)
     upserts = as_table([other], schema)
     key = upserts.select(["Weird Name"])
     sink.merge(Folded(("Weird Name",), False, upserts, key.slice(1), {}, key), 2, 1)
     assert sorted(read(sink), key=repr) == [row, other]
     with pytest.raises(SinkError, match="case only"):
-        sink.overwrite(as_table([], pa.schema([("id", pa.int64()), ("ID", pa.int64())])), 3, 2)
+        land(sink, as_table([], pa.schema([("id", pa.int64()), ("ID", pa.int64())])), 3, 2)
 
 
 def test_any_lake_path_will_do_but_one_with_escapes(tmp_path: Path) -> None:
     sink = DeltaSink(table_uri(str(tmp_path / "50% é [x] q?#{*}"), "s", "t"), "p")
-    sink.overwrite(as_table(ROWS), 10, None)
+    land(sink, as_table(ROWS), 10, None)
     sink.merge(folded(Event("D", old=(0, None, None, None))), 11, 10)
     assert sorted(read(sink)) == ROWS[1:]
     with pytest.raises(SinkError, match="escape"):
@@ -518,13 +524,13 @@ def test_every_commit_and_checkpoint_is_flushed_before_the_call_returns(
 
     narrow = pa.table({"id": pa.array([1], pa.int32())})
     moments = pa.table({"at": pa.array([None], pa.timestamp("us"))})
-    sink.overwrite(narrow, 10, None)
+    land(sink, narrow, 10, None)
     assert all_flushed()
     sink.evolve(narrow.schema.append(pa.field("n", pa.int32())))
     assert all_flushed()
     sink.evolve(pa.schema([("id", pa.int64()), ("n", pa.int32())]))
     assert all_flushed()
-    sink.overwrite(moments, 11, 10)
+    land(sink, moments, 11, 10)
     assert all_flushed()
     sink.maintain(0, 0)
     assert all_flushed()

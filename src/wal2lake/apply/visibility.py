@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot(Protocol):
-    """What pg_current_snapshot() told (64-bit xids), and the LSN that no visible commit reaches."""
+    """What pg_current_snapshot() told (64-bit xids)."""
 
     @property
     def xmin(self) -> int: ...
@@ -32,8 +32,6 @@ class Snapshot(Protocol):
     def xmax(self) -> int: ...
     @property
     def xip(self) -> Sequence[int]: ...
-    @property
-    def bound_lsn(self) -> int: ...
 
 
 def widen(xid: npt.NDArray[np.uint32], near: int) -> npt.NDArray[np.uint64]:
@@ -48,17 +46,6 @@ def visible(xid: npt.NDArray[np.uint32], snapshot: Snapshot) -> Mask:
     running = np.isin(wide, np.asarray(snapshot.xip, np.uint64))
     seen: Mask = (wide < snapshot.xmin) | ((wide < snapshot.xmax) & ~running)
     return seen
-
-
-def drop_visible(changes: Changes, commit_lsn: npt.NDArray[np.uint64], snapshot: Snapshot) -> Changes:
-    """The changes that rows read in ``snapshot`` do not hold yet.
-
-    ``commit_lsn``: uint64[N], the LSN of each change's commit record (``final_lsn``).
-    """
-    early = commit_lsn < snapshot.bound_lsn
-    if not early.any():
-        return changes
-    return select(changes, np.flatnonzero(~(early & visible(changes.xid, snapshot))))
 
 
 def select(changes: Changes, rows: Ids) -> Changes:

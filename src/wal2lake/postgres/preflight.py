@@ -173,7 +173,7 @@ def _published_kinds(probe: Probe) -> dict[str, bool]:
 
 
 def _select(probe: Probe) -> Iterator[Finding]:
-    """The snapshot locks and reads the tables: USAGE on the schema, SELECT on the whole table, no row security."""
+    """The snapshot reads the tables: USAGE on the schema, SELECT on the whole table, no row security."""
     role = quote_identifier(probe.role)
     found = False
     for table in probe.tables or []:

@@ -1,9 +1,12 @@
 """One consistent picture of the tables, read by as many sessions as like, while writes go on.
 
-The order in SnapshotKeeper is the proof, so it must not change. Tables are locked before the transaction's snapshot
-is taken, so no ALTER or TRUNCATE can come between; the WAL position is read after it, so every transaction that the
-snapshot sees has its commit record below ``bound_lsn``. The reverse does not hold (a commit record precedes its
-transaction's visibility): whether a change is in the snapshot is decided by its xid, never by an LSN.
+The order in SnapshotKeeper is the proof, so it must not change: the WAL position is read after the snapshot is taken,
+so every transaction that the snapshot sees has its commit record below ``bound_lsn``. The reverse does not hold (a
+commit record precedes its transaction's visibility): whether a change is in the snapshot is decided by its xid, never
+by an LSN.
+
+The keeper locks no table, so an ALTER or TRUNCATE may come between. A TRUNCATE or a rewrite shows in the table's heap
+file, which the caller notes before the snapshot and compares under COPY's own lock (``check`` of copy_binary).
 
 Source: PostgreSQL documentation, "Snapshot Synchronization Functions", "SET TRANSACTION", "COPY" (Binary Format).
 """
@@ -83,17 +86,17 @@ class SnapshotIdentity:
 
 
 class SnapshotKeeper:
-    """A context manager that holds a snapshot of ``tables`` open; other sessions import ``identity.name`` meanwhile.
+    """A context manager that holds a snapshot open; other sessions import ``identity.name`` meanwhile.
 
-    Entering waits for tables that are locked exclusively. Raises what map_error says; on a standby
-    ServerConfigError, because pg_current_snapshot() lists no running transaction there.
+    It holds no lock on any table: who reads one asks, under COPY's own lock, whether it is still the one that the
+    snapshot saw. Raises what map_error says; on a standby ServerConfigError, because pg_current_snapshot() lists no
+    running transaction there.
     """
 
     identity: SnapshotIdentity
 
-    def __init__(self, dsn: str, tables: Sequence[PublishedTable]) -> None:
+    def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._tables = tables
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -115,23 +118,9 @@ class SnapshotKeeper:
             self._connection.close()
             self._connection = None
 
-    def alive(self) -> bool:
-        """Ask the session whether it still stands; False means that the snapshot is gone."""
-        if self._connection is None:
-            return False
-        try:
-            with mapped_errors():
-                self._connection.execute("SELECT 1")
-        except ConnectError:
-            return False
-        return True
-
     def _take(self, connection: Connection) -> SnapshotIdentity:
         connection.execute(UNHURRIED)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        if self._tables:
-            names = ", ".join(table.quoted for table in self._tables)
-            connection.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE".encode())
         taken = connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
         bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         assert taken is not None and bound is not None

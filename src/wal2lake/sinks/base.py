@@ -74,9 +74,6 @@ class Sink(Protocol):
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
         """Apply a fold."""
 
-    def overwrite(self, rows: pa.Table, lsn: int, applied: int | None) -> None:
-        """Replace all rows (and the columns); ``applied`` None creates the target."""
-
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
         """Add the columns that ``schema`` has more, widen those it has wider; existing rows get ``fill``, else NULL."""
 

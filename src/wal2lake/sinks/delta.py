@@ -120,11 +120,6 @@ class DeltaSink:
         with self._mapped():
             return holds(self._target(self._require_table()), keys)
 
-    def overwrite(self, rows: pa.Table, lsn: int, applied: int | None) -> None:
-        """Make the table hold just these rows, creating it when ``applied`` is None."""
-        actions = self.write_files(rows.to_batches(), rows.schema)
-        self.commit_files(actions, lsn, rows.schema, applied, replace=True)
-
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
         """Add the columns that ``schema`` has more (behind the others) and widen those that it has wider.
 

@@ -112,7 +112,7 @@ class Snapshots:
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))
-            with SnapshotKeeper(settings.dsn, ()) as keeper:
+            with SnapshotKeeper(settings.dsn) as keeper:
                 published = published_tables(connection, settings.publication)
                 tasks = [
                     task
