@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from wal2lake.changelog import ChangeLog
 from wal2lake.cli.main import app
+from wal2lake.cli.options import source_dsn
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.slots import create_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -122,6 +123,13 @@ def test_the_protocol_reads_only_the_source(server: EmbeddedPostgres, tmp_path: 
     assert (done.returncode, json.loads(done.stdout)["dbname"]) == (0, "postgres"), done.stderr
     done = _wal2lake("status", "-c", "other.toml", folder=tmp_path)
     assert (done.returncode, "lake.mode" in done.stderr) == (2, True)
+
+
+def test_a_database_is_a_dsn_as_in_postgresqls_programs() -> None:
+    assert source_dsn(None, "shop") == "dbname=shop"
+    assert source_dsn(None, "") == ""
+    for dsn in ("host=a", "postgresql://a/b", "postgre://user:secret@a"):
+        assert source_dsn(None, dsn) == dsn
 
 
 def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:

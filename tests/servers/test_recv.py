@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.servers.clients import program
-from wal2lake.errors import ConnectError, SlotInUseError
+from wal2lake.cli.protocol import app
+from wal2lake.errors import ConnectError, ServerConfigError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit, Insert
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -131,6 +133,23 @@ def test_json_lines(versioned: EmbeddedPostgres, folder: Path) -> None:
     update = next(line for line in lines if line["message"] == "Update")
     assert update["new"]["b"] == "two\nlines"
     assert next(line for line in lines if line["message"] == "Delete")["key"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("versioned", "option", "value"),
+    [(13, "streaming", "on"), (14, "two_phase", "on"), (15, "streaming", "parallel"), (15, "origin", "none")],
+    indirect=["versioned"],
+)
+def test_what_the_server_does_not_know_makes_no_slot(
+    versioned: EmbeddedPostgres, folder: Path, option: str, value: str
+) -> None:
+    arguments = ["recv", "recv_old", "--create-slot", "--publication", "p", "-o", f"{option}={value}"]
+    done = CliRunner().invoke(app, [*arguments, "--file", str(folder / "out"), "--dsn", versioned.dsn])
+    assert isinstance(done.exception, ServerConfigError)
+    assert f"does not know pgoutput's {'streaming' if option == 'streaming' else f'option {option}'}" in str(
+        done.exception
+    )
+    assert versioned.psql("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'recv_old'") == "0"
 
 
 def test_a_lost_connection_is_made_again(versioned: EmbeddedPostgres, folder: Path) -> None:

@@ -42,7 +42,7 @@ class CreatedSlot:
     """The answer to CREATE_REPLICATION_SLOT. ``consistent_point``: every transaction that commits after it is
     streamed; the exported snapshot ``snapshot_name`` sees exactly those before it."""
 
-    name: str
+    slot_name: str
     consistent_point: LSN
     snapshot_name: str | None
     plugin: str | None
