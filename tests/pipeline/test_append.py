@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site, run_here
 from wal2lake.errors import ConnectError
@@ -88,3 +89,23 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
     assert [len(operations(site, f"public.{table}", "id")) for table in "abc"] == [2, 1, 2]
     site.run()
     assert [len(operations(site, f"public.{table}", "id")) for table in "abc"] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("mode", ["append", "mirror"])
+def test_small_files_are_joined(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr("wal2lake.sinks.delta._MAINTAIN_EVERY", 4)
+    monkeypatch.setattr("wal2lake.sinks.delta._SMALL_FILES", 3)
+    site.configure(tmp_path, mode=mode)
+    site.sql("CREATE TABLE public.t (id int PRIMARY KEY)")
+    site.publish("t")
+    site.run()
+    files = []
+    for number in range(1, 12):
+        if number % 3 == 0:
+            site.sql(f"ALTER TABLE t ADD COLUMN more{number} int")
+        site.sql(f"INSERT INTO t VALUES ({number})")
+        site.run()
+        files.append(len(DeltaTable(f"{site.config.lake.path}/public/t").file_uris()))
+    assert max(files) <= 6
+    assert files.count(1) >= 2, files
+    assert sorted(site.lake_table("public.t")["id"].to_pylist()) == list(range(1, 12))

@@ -462,6 +462,30 @@ def test_maintain_joins_small_files_and_keeps_rows_and_lsn(sink: DeltaSink) -> N
     assert sorted(read(sink)) == before
 
 
+@pytest.mark.parametrize("appending", [False, True])
+def test_maintenance_is_due_once_after_so_many_versions_whoever_made_them(
+    filled: DeltaSink, monkeypatch: pytest.MonkeyPatch, appending: bool
+) -> None:
+    """Where a count by numbers waits for 6, 12 … the commit of an evolve takes some of them."""
+    monkeypatch.setattr("wal2lake.sinks.delta._MAINTAIN_EVERY", 6)
+    due: list[int] = []
+    columns = SCHEMA
+    for lsn in range(12, 24):
+        if lsn % 3 == 0:
+            columns = columns.append(pa.field(f"more {lsn}", pa.int64()))
+            filled.evolve(columns)
+        if appending:
+            rows = pa.table([pa.array([None], field.type) for field in columns], columns)
+            now = filled.commit_files(filled.write_files(rows.to_batches(), columns), lsn, columns, lsn - 1)
+        else:
+            now = filled.merge(folded(Event("I", (lsn, "a", "b", None))), lsn, lsn - 1)
+        if now:
+            due.append(DeltaTable(filled.uri).version())
+            filled.maintain()
+    assert len(due) == 2
+    assert all(6 <= later - earlier <= 7 for earlier, later in zip([0, *due], due, strict=False))
+
+
 def test_files_of_a_write_that_fails_are_removed(filled: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(path.name for path in Path(filled.uri).glob("*.parquet"))
     monkeypatch.setattr(datafiles, "ROW_GROUP_ROWS", 3)

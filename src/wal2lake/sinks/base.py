@@ -68,11 +68,11 @@ class Sink(Protocol):
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write data files beside the target, invisible until they are committed (any process may do it)."""
 
-    def commit_files(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int | None) -> None:
-        """Append the files; ``applied`` None creates the target, which must not exist."""
+    def commit_files(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int | None) -> bool:
+        """Append the files; ``applied`` None creates the target, which must not exist. True: ``maintain`` is due."""
 
-    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
-        """Apply a fold."""
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> bool:
+        """Apply a fold. True: ``maintain`` is due."""
 
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
         """Add the columns that ``schema`` has more, widen those it has wider; existing rows get ``fill``, else NULL."""

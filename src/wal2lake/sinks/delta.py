@@ -3,7 +3,9 @@
 (pipeline, LSN) travels as the app transaction of the very commit that carries the data, and no commit is ever retried
 on another version (max_commit_retries=0): if anyone committed in between, ours fails and nothing is doubled.
 A table that bears no app transaction of this pipeline is not ours, and is never written. A second app transaction says
-which snapshot the rows began with: an LSN alone does not tell two snapshots apart that start at the same one.
+which snapshot the rows began with: an LSN alone does not tell two snapshots apart that start at the same one. A third
+is in the commit that finds many others since the last maintenance, whatever numbers they have: who made that commit is
+told that maintenance is due, and no other, so it is due once and needs no commit to be called done.
 
 Source: Delta transaction log protocol, "Transaction Identifiers".
 """
@@ -45,6 +47,7 @@ PROPERTIES: Final = {
 _FEATURES: Final = {"timestampNtz"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _SMALL_FILES: Final = 16
+_MAINTAIN_EVERY: Final = 64  # versions; then small files are joined, and what nobody names any more is deleted
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
 
 
@@ -58,6 +61,7 @@ class DeltaSink:
         self.pipeline = pipeline
         self._app_id = f"wal2lake:{pipeline}"
         self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
+        self._maintained_id = f"wal2lake-maintained:{pipeline}"
         self._folder = Folder(uri)
 
     def state(self) -> SinkState | None:
@@ -86,34 +90,39 @@ class DeltaSink:
         applied: int | None,
         replace: bool = False,
         plan_id: str | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit files that write_files wrote: append them, or ``replace`` all rows and columns by theirs.
 
         ``applied`` None: create the table, which must not exist yet. ``plan_id`` (hexadecimal) names the snapshot of
         which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
+        Returns whether ``maintain`` is due.
         """
         _refuse_case_twins(schema)
         with self._mapped():
             table = self._open()
             other = table is not None and plan_id is not None and not self._holds_snapshot(table, plan_id)
             if self._done(table, lsn, applied, by_another=other):
-                return
+                return False
             if table is None:
                 self._create(actions, lsn, schema, plan_id)
             elif replace:
                 self._replace(table, actions, schema, lsn, plan_id)
             else:
                 self._require(table, schema)
-                self._commit(table, actions, [], lsn)
+                return self._commit(table, actions, [], lsn)
+            return False
 
-    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> None:
-        """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on."""
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> bool:
+        """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on.
+
+        Returns whether ``maintain`` is due.
+        """
         with self._mapped():
             table = self._open()
             if self._done(table, lsn, applied):
-                return
+                return False
             assert table is not None
-            self._apply(table, merge(self._target(table), folded), lsn)
+            return self._apply(table, merge(self._target(table), folded), lsn)
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
@@ -229,17 +238,19 @@ class DeltaSink:
             raise
         self._sync(-1)
 
-    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None) -> None:
+    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None) -> bool:
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
-        self._commit(table, actions, rewrite.removed, lsn)
+        return self._commit(table, actions, rewrite.removed, lsn)
 
     def _commit(
         self, table: DeltaTable, actions: Sequence[FileAction], removed: Sequence[str], lsn: int | None
-    ) -> None:
-        """Swap files in one commit; ``lsn`` None: the same rows in other files."""
+    ) -> bool:
+        """Swap files in one commit; ``lsn`` None: the same rows in other files. Returns whether ``maintain`` is due."""
         files = _files(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
+        version = table.version() + 1
+        due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= _MAINTAIN_EVERY
         with self._durably(table):
             table.create_write_transaction(
                 [
@@ -248,8 +259,9 @@ class DeltaSink:
                 ],
                 mode="append",
                 schema=table.schema(),
-                commit_properties=self._properties(lsn),
+                commit_properties=self._properties(lsn, maintained=version if due else None),
             )
+        return due
 
     def _replace(
         self,
@@ -295,14 +307,17 @@ class DeltaSink:
                 hint="Evolve the table before files are written for it.",
             )
 
-    def _properties(self, lsn: int | None, plan_id: str | None = None) -> CommitProperties:
+    def _properties(
+        self, lsn: int | None, plan_id: str | None = None, maintained: int | None = None
+    ) -> CommitProperties:
         if lsn is None:
             return CommitProperties({"wal2lake.pipeline": self.pipeline}, max_commit_retries=0)
-        snapshot = [] if plan_id is None else [Transaction(self._snapshot_id, int(plan_id, 16))]
+        marks = [] if plan_id is None else [Transaction(self._snapshot_id, int(plan_id, 16))]
+        marks += [] if maintained is None else [Transaction(self._maintained_id, maintained)]
         return CommitProperties(
             {"wal2lake.pipeline": self.pipeline, "wal2lake.lsn": str(LSN(lsn))},
             max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id, int(lsn)), *snapshot],
+            app_transactions=[Transaction(self._app_id, int(lsn)), *marks],
         )
 
     @contextmanager

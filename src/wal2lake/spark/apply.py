@@ -33,7 +33,6 @@ from wal2lake.spark.reread import complete, orphans, read_again
 from wal2lake.spark.table_folder import TableFolder
 from wal2lake.spark.target import Target
 
-_MAINTAIN_EVERY = 64  # versions; then small files are joined, and what nobody names any more is deleted
 _APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
 
@@ -155,15 +154,20 @@ def apply_mirror(task: ApplyTask) -> int:
     found = read_table_changes(task.log_path, task.batch.relation_id, start, task.batch.end, task.rules)
     changes = [kept for c in found if len(kept := fresh(c, start, task.snapshot).changes)]
     if not changes:
-        sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
-        return 0
-    folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
-    if task.converging and isinstance(folded, Folded):
-        folded = _converged(task, folded)
-    sink.merge(folded, task.batch.end, state.applied_lsn)
-    if state.version % _MAINTAIN_EVERY == _MAINTAIN_EVERY - 1:
+        due = sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
+    else:
+        folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
+        if task.converging and isinstance(folded, Folded):
+            folded = _converged(task, folded)
+        due = sink.merge(folded, task.batch.end, state.applied_lsn)
+    if due:
         sink.maintain()
     return sum(map(len, changes))
+
+
+def maintain(task: ApplyTask) -> None:
+    """Compact and clean up the table of an append. Runs on an executor."""
+    task.target.sink().maintain()
 
 
 def write_changes(task: ApplyTask) -> list[FileAction]:

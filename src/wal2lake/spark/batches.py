@@ -22,6 +22,7 @@ from wal2lake.spark.apply import (
     TableBatch,
     announced_relations,
     apply_mirror,
+    maintain,
     plan_batch,
     schema_versions,
     split,
@@ -256,12 +257,15 @@ class Batches:
         written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
         for task, actions in outcomes.succeeded(tasks, run_tasks(self._spark, write_changes, tasks)):
             written.setdefault(str(task.batch), (task, []))[1].extend(actions)
+        due: list[ApplyTask] = []
         for task, actions in written.values():
             found = task.standing
             assert found is not None
             with outcomes.noting(task.batch):
-                task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn)
+                if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
+                    due.append(task)
                 self._count(task.batch, task.batch.changes)
+        outcomes.succeeded(due, run_tasks(self._spark, maintain, due))
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes
