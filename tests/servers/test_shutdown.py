@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.outputs import RawOutput
 from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
-from wal2lake.postgres.slots import create_physical_slot, drop_slot
+from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.slots import create_physical_slot, create_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.servers
@@ -78,3 +80,22 @@ def test_a_server_stops_while_receivewal_is_attached(
     with replication_connection(versioned.dsn) as pgconn:
         if slot:
             drop_slot(pgconn, slot, wait=True)
+
+
+@pytest.mark.parametrize("fsync_interval_s", [0, 60])
+def test_a_server_stops_while_recv_is_attached(
+    versioned: EmbeddedPostgres, folder: Path, fsync_interval_s: float
+) -> None:
+    with replication_connection(versioned.dsn) as pgconn:
+        create_slot(pgconn, "stopping", plugin="test_decoding")
+    options = RecvOptions(status_interval_s=0.2, fsync_interval_s=fsync_interval_s, reconnect_s=None)
+    with closing(RawOutput(folder / "out")) as output:
+        with receiving(lambda stop: recv(versioned.dsn, "stopping", output, options, stop)) as failures:
+            await_streaming(versioned)
+            versioned.psql("CREATE TABLE stopping (a int); INSERT INTO stopping VALUES (7); DROP TABLE stopping")
+            took = stop_and_start(versioned)
+        assert took < _SOON_S
+        assert [type(failure) for failure in failures] == [ConnectError]
+    assert b"INSERT: a[integer]:7" in (folder / "out").read_bytes()
+    with replication_connection(versioned.dsn) as pgconn:
+        drop_slot(pgconn, "stopping", wait=True)

@@ -1,8 +1,12 @@
 """One logical replication connection: messages of the output plugin in, positions out.
 
-``acknowledge`` is the only thing that moves the slot: what is flushed is what the caller says is durable. The rest is
-kept for it: status goes out every ``status_interval_s`` and whenever the server asks, from within ``receive``; so
-whoever needs longer than wal_sender_timeout between two calls must work in another thread.
+``acknowledge`` is the only thing that moves the slot: what is flushed is what the caller says is durable; until it has
+said anything the server is told 0/0, also where ``start_lsn`` is ahead of the slot. The rest is kept for it: status
+goes out every ``status_interval_s`` and whenever the server asks, from within ``receive``; so whoever needs longer than
+wal_sender_timeout between two calls must work in another thread.
+
+A server's question is answered by the call of ``receive`` after the one that returned it, so that what was acknowledged
+in between is in the answer: a server that stops asks until all it has sent is, and does not end before.
 
 Source: PostgreSQL documentation, "Streaming Replication Protocol", START_REPLICATION … LOGICAL.
 """
@@ -57,8 +61,9 @@ class LogicalStream:
         status_interval_s: float = 10.0,
     ) -> None:
         self.slot = slot
-        self.received_lsn = start_lsn
-        self.flushed_lsn = start_lsn
+        self.received_lsn = LSN(0)
+        self.flushed_lsn = LSN(0)
+        self.reply_requested = False
         self._dsn = dsn
         self._start_lsn = start_lsn
         self._options = plugin_options
@@ -86,18 +91,20 @@ class LogicalStream:
         return self._copy.ended
 
     def receive(self, timeout_s: float = _TICK_S) -> list[ServerMessage]:
-        """What has come, keepalives included, in order; waits up to ``timeout_s`` for a first message."""
+        """What has come, keepalives included, in order; waits up to ``timeout_s`` for a first message.
+
+        ``reply_requested`` then says whether the server waits for an answer.
+        """
+        due = 0 < self._interval_s <= time.monotonic() - self._status_sent
+        if (self.reply_requested or due) and not self.ended:
+            self.send_status()
         messages = [read_from_server(payload) for payload in self._copy.receive(timeout_s)]
-        asked = False
         for message in messages:
             if isinstance(message, PrimaryKeepalive):
-                asked |= message.reply_requested
+                self.reply_requested |= message.reply_requested
                 self.received_lsn = max(self.received_lsn, LSN(message.wal_end))
             else:
                 self.received_lsn = max(self.received_lsn, LSN(message.start_lsn))
-        due = 0 < self._interval_s <= time.monotonic() - self._status_sent
-        if (asked or due) and not self.ended:
-            self.send_status()
         return messages
 
     def __iter__(self) -> Iterator[XLogData]:
@@ -114,6 +121,7 @@ class LogicalStream:
         status = StandbyStatusUpdate(self.received_lsn, self.flushed_lsn, LSN(0), now_timestamptz(), False)
         self._copy.send(write_standby_status_update(status))
         self._status_sent = time.monotonic()
+        self.reply_requested = False
 
     def finish(self) -> None:
         """End the stream in order, after a last status; raises the error that ended it, if one did."""

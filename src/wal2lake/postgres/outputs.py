@@ -38,6 +38,7 @@ class RawOutput:
         self._path = path
         self._file = _open(path)
         self._syncable = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._synced = True
 
     def begin_stream(self) -> None:
         """Nothing is remembered between messages."""
@@ -48,12 +49,18 @@ class RawOutput:
     def _append(self, line: bytes) -> None:
         with writing(self._path):
             self._file.write(line)
+        self._synced = False
+
+    def flush(self) -> None:
+        with writing(self._path):
+            self._file.flush()
 
     def sync(self) -> None:
         with writing(self._path):
             self._file.flush()
-            if self._syncable:
+            if self._syncable and not self._synced:
                 os.fsync(self._file.fileno())
+        self._synced = True
 
     def close(self) -> None:
         """Sync and close."""

@@ -2,7 +2,10 @@
 
 Positions, as pg_recvlogical keeps them. *Written* follows every message's start LSN and every keepalive's WAL end:
 all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged. A
-keepalive's WAL end may count because the walsender sends one only after all that it had to send before it.
+keepalive's WAL end may count because the walsender sends one only after all that it had to send before it. What has
+come is handed on at once, so that readers see it; it is synced by the clock, and when the server asks for a reply: a
+server that stops asks until *flushed* is what it has sent. Without a clock, handed on counts as flushed. Both are 0/0,
+which moves nothing, until something has come: where to start says nothing of what is here.
 
 After a lost connection streaming goes on from *flushed*: what came after it, a transaction cut in two included, comes
 again and then stands twice in the output. Whoever needs it once uses the change log.
@@ -33,6 +36,9 @@ class Output(Protocol):
     def write(self, message: XLogData) -> None:
         """Take one message of the output plugin."""
 
+    def flush(self) -> None:
+        """Hand on what was written: whoever reads the output sees it."""
+
     def sync(self) -> None:
         """Return when all that was written is durable."""
 
@@ -40,8 +46,8 @@ class Output(Protocol):
 @dataclass(frozen=True, slots=True)
 class RecvOptions:
     """``start_lsn`` 0/0: where the slot stands. ``until_lsn``: end after the message with exactly this LSN, or before
-    the first one beyond it. Intervals in seconds, 0: never by itself. ``reconnect_s``: pause before a lost
-    connection is opened again, None: never."""
+    the first one beyond it. Intervals in seconds; status 0: when asked, fsync 0: at the end, and what was handed on
+    counts as durable. ``reconnect_s``: pause before a lost connection is opened again, None: never."""
 
     start_lsn: LSN = LSN(0)  # noqa: RUF009 - immutable
     until_lsn: LSN | None = None
@@ -54,7 +60,8 @@ class RecvOptions:
 def recv(
     dsn: str, slot: str, output: Output, options: RecvOptions | None = None, stop: threading.Event | None = None
 ) -> LSN:
-    """Stream ``slot`` into ``output`` until ``until_lsn`` or ``stop``; return the LSN up to which it is durable.
+    """Stream ``slot`` into ``output`` until ``until_lsn`` or ``stop``; return the LSN up to which it is durable (0/0:
+    nothing came).
 
     Raises what map_error says; ConnectError only when ``reconnect_s`` is None.
     """
@@ -66,7 +73,7 @@ def recv(
 
 class _Receiver:
     def __init__(self, output: Output, options: RecvOptions, stop: threading.Event) -> None:
-        self.written = self.flushed = options.start_lsn
+        self.written = self.flushed = LSN(0)
         self._output = output
         self._options = options
         self._stop = stop
@@ -81,9 +88,8 @@ class _Receiver:
     def run(self, dsn: str, slot: str) -> None:
         """One connection's life; returns when there should be another, or none any more."""
         options = self._options
-        stream = LogicalStream(
-            dsn, slot, self.flushed, options.plugin_options, status_interval_s=options.status_interval_s
-        )
+        begin = max(options.start_lsn, self.flushed)
+        stream = LogicalStream(dsn, slot, begin, options.plugin_options, status_interval_s=options.status_interval_s)
         try:
             with stream:
                 self._streamed = True
@@ -105,8 +111,8 @@ class _Receiver:
                     self._take(message)
                     if self._reached:
                         break
-                if 0 < self._options.fsync_interval_s <= time.monotonic() - self._synced:
-                    self._sync(stream)
+                self._output.flush()
+                self._settle(stream)
         finally:
             self._sync(stream)
         stream.finish()
@@ -123,8 +129,19 @@ class _Receiver:
             self.written = max(self.written, LSN(message.start_lsn))
             self._reached = message.start_lsn == until
 
+    def _settle(self, stream: LogicalStream) -> None:
+        """After each batch: acknowledge what may be."""
+        interval_s = self._options.fsync_interval_s
+        if not interval_s:
+            self._acknowledge(stream)
+        elif stream.reply_requested or time.monotonic() - self._synced >= interval_s:
+            self._sync(stream)
+
     def _sync(self, stream: LogicalStream) -> None:
         self._output.sync()
         self._synced = time.monotonic()
+        self._acknowledge(stream)
+
+    def _acknowledge(self, stream: LogicalStream) -> None:
         self.flushed = self.written
         stream.acknowledge(self.flushed)
