@@ -68,7 +68,7 @@ class ProtocolError(Wal2LakeError):
 
 
 class ConnectError(Wal2LakeError):
-    """The server cannot be reached, or went away."""
+    """The server cannot be reached, went away, or lacks disk, memory or connections for now."""
 
     exit_code = 4
     transient = True

@@ -30,6 +30,7 @@ from wal2lake.errors import (
     SlotMissingError,
 )
 from wal2lake.monitor.progress import read_progress
+from wal2lake.monitor.status import read_status
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import SlotState
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -383,6 +384,7 @@ def test_a_stop_does_not_wait_for_a_slot(world: World, caplog: pytest.LogCapture
         other.sql(f"CREATE PUBLICATION {other.name} FOR TABLE {world.name}")
         with other.capturing():  # its slot waits for that transaction
             eventually(lambda: read_progress(str(other.path)).capture_state == AWAITS, other.errors)
+            assert "is being made" in " ".join(read_status(other.config).problems)
             asked = time.monotonic()
         assert time.monotonic() - asked < 3
         assert other.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{other.name}'") == []
@@ -441,6 +443,7 @@ def test_a_half_made_slot_is_waited_for(world: World, caplog: pytest.LogCaptureF
         with world.capturing():
             eventually(lambda: "is being made" in caplog.text, world.errors)
             assert read_progress(str(world.path)).capture_state == "waiting"
+            assert "is being made" in " ".join(read_status(world.config).problems)
             findings = {finding.name: finding for finding in preflight(world.server.dsn, world.name, world.name)}
             assert "is being made" in findings["slot"].text
             writing.commit()

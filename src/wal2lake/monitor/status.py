@@ -75,6 +75,11 @@ def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState 
                 problems.append(f"There is no replication slot {config.source.slot} on the server.")
             elif slot.lost:
                 problems.append(f"The replication slot {slot.slot_name} is lost: `wal2lake check` says why.")
+            elif slot.unfinished:
+                problems.append(
+                    f"The replication slot {slot.slot_name} is being made, which waits for running transactions to"
+                    " end: `wal2lake check` names them."
+                )
             elif slot.wal_status == "unreserved":
                 problems.append(
                     f"The replication slot {slot.slot_name} is about to be lost: it is farther behind than"
