@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 import psycopg
 import pyarrow as pa
@@ -13,6 +14,7 @@ from wal2lake.errors import InterruptedByUser
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.tables import (
+    Writer,
     await_running_transactions,
     copy_rows,
     fast_default_row,
@@ -100,20 +102,35 @@ def test_rows_are_found_by_key_whatever_the_key_holds(connection: Connection) ->
 
 
 def test_waiting_ends_when_those_who_wrote_before_have_ended(connection: Connection, server: EmbeddedPostgres) -> None:
-    waits: list[int] = []
+    waits: list[Sequence[Writer]] = []
     with psycopg.connect(server.dsn) as writer:
         writer.execute("INSERT INTO live.item VALUES (9, 'x')")
 
-        def pause(running: int) -> None:
+        def pause(running: Sequence[Writer]) -> None:
             waits.append(running)
             writer.commit()
 
         await_running_transactions(connection, pause)
-    assert len(waits) == 1
+        ((found,),) = waits
+        assert re.fullmatch(rf"pid {writer.info.backend_pid} for \d+ s", str(found))
+
+
+def test_a_prepared_transaction_is_waited_for_by_its_name() -> None:
+    waits: list[str] = []
+    with EmbeddedPostgres(settings={"max_prepared_transactions": "5"}) as server, connect(server.dsn) as connection:
+        server.psql("CREATE TABLE t (id int); BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'it''s'")
+
+        def pause(running: Sequence[Writer]) -> None:
+            waits.extend(map(str, running))
+            server.psql("ROLLBACK PREPARED 'it''s'")
+
+        await_running_transactions(connection, pause)
+    (found,) = waits
+    assert re.fullmatch(r"prepared transaction 'it''s' for \d+ s", found)
 
 
 def test_waiting_can_be_given_up(connection: Connection, server: EmbeddedPostgres) -> None:
-    def give_up(running: int) -> None:
+    def give_up(running: Sequence[Writer]) -> None:
         raise InterruptedByUser("Stopped.")
 
     with psycopg.connect(server.dsn) as writer:

@@ -104,21 +104,35 @@ def copy_rows(connection: Connection, command: str) -> list[bytes]:
     return [row for row in rows if row not in (b"", _TRAILER)]
 
 
-def await_running_transactions(connection: Connection, pause: Callable[[int], None]) -> None:
-    """Return when every transaction that has written so far has ended; ``pause(how many have not)`` while some run.
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A transaction that writes: its session's ``pid``, or the name under which it was ``prepared``; ``age_s`` is None
+    where the role may not see it (pg_read_all_stats)."""
+
+    pid: int | None
+    prepared: str | None
+    age_s: int | None
+
+    def __str__(self) -> str:
+        who = f"prepared transaction {_literal(self.prepared)}" if self.prepared is not None else f"pid {self.pid}"
+        return who if self.age_s is None else f"{who} for {self.age_s} s"
+
+
+def await_running_transactions(connection: Connection, pause: Callable[[Sequence[Writer]], None]) -> None:
+    """Return when every transaction that has written so far has ended; ``pause(those that have not)`` while some run.
 
     What such a transaction wrote before its table was published is not in the log; once it has ended, a snapshot
-    taken afterwards decides about all of it. ``pause`` sleeps, and may raise to give up.
+    taken afterwards decides about all of it. ``pause`` sleeps, and may raise to give up. The oldest come first.
     """
     with mapped_errors():
         awaited = _writers(connection)
-        while running := awaited & _writers(connection):
-            pause(len(running))
+        while running := {xid: writer for xid, writer in _writers(connection).items() if xid in awaited}:
+            pause(list(running.values()))
 
 
-def _writers(connection: Connection) -> set[str]:
-    """The xids in use, prepared transactions' too: each is locked by its owner until its end is visible to all."""
-    return {xid for (xid,) in connection.execute(_WRITERS)}
+def _writers(connection: Connection) -> dict[str, Writer]:
+    """By the xids in use, prepared transactions' too: each is locked by its owner until its end is visible to all."""
+    return {xid: Writer(*values) for xid, *values in connection.execute(_WRITERS)}
 
 
 _HEAP_FILES = """
@@ -148,6 +162,10 @@ SELECT k.attnums
 """
 
 _WRITERS = """
-SELECT transactionid::text FROM pg_locks
- WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted
+SELECT l.transactionid::text, l.pid, p.gid, extract(epoch FROM now() - coalesce(p.prepared, a.xact_start))::bigint
+  FROM pg_locks l
+  LEFT JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+ ORDER BY coalesce(p.prepared, a.xact_start)
 """

@@ -34,7 +34,7 @@ from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
-from wal2lake.postgres.tables import await_running_transactions, heap_files, live_columns
+from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files, live_columns
 from wal2lake.spark.asking import asking
 from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
 from wal2lake.spark.failures import TABLE_ERRORS, reading
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from wal2lake.config import Config
 
 _ROUNDS = 20
+_NAMED = 5  # of the transactions that are waited for
 
 
 class TableChangedError(Wal2LakeError):
@@ -123,8 +124,9 @@ class Snapshots:
                 outcomes = run_tasks(self._spark, copy_chunk, tasks)
         return _sort_out(tasks, outcomes, failed)
 
-    def _wait(self, running: int) -> None:
-        self._pause(f"Waiting for {running} running transactions to end before the snapshot.")
+    def _wait(self, running: Sequence[Writer]) -> None:
+        some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
+        self._pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
 
     def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity) -> Iterator[CopyTask]:
         plan = self._plan(table, heap)

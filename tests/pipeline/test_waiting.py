@@ -1,0 +1,73 @@
+"""What the pipeline waits for is in its status at once, and in its log when it lasts."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import psycopg
+import pytest
+
+from tests.pipeline.conftest import Site
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import InterruptedByUser
+from wal2lake.spark.pipeline import Pipeline
+from wal2lake.spark.snapshot import Snapshots
+from wal2lake.spark.tables import snapshots_root
+from wal2lake.spark.waiting import Waiting
+
+
+def test_a_wait_that_lasts_is_a_warning_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("wal2lake.spark.waiting._POLL_S", 0)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    waiting = Waiting(threading.Event())
+    assert waiting.reason is None
+    for now in range(100, 170):
+        waiting.pause(f"For {now}.")
+    assert waiting.reason == "For 169."
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == ["For 105.", "For 165."]
+    now = 175.0
+    assert waiting.reason is None
+    waiting.pause("For another.")
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 2
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_whoever_waits_hears_that_it_is_over(end: str) -> None:
+    stop = threading.Event()
+    waiting = Waiting(stop)
+    waiting.go_on()
+    stop.set() if end == "stop" else waiting.close()
+    with pytest.raises(InterruptedByUser):
+        waiting.pause("For ever.")
+
+
+@pytest.mark.server
+def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) -> None:
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
+    site.publish("a")
+    pipeline = Pipeline(site.config, site.stop)
+    pipeline._await_log()
+    log = ChangeLog.open(site.config.log.path)
+    batches = site.batches(log)
+    pipeline._progress.follow(batches)
+    with psycopg.connect(site.dsn) as writer:
+        writer.execute("INSERT INTO a VALUES (1)")
+        pid = writer.info.backend_pid
+        told: list[dict[str, object]] = []
+
+        def pause(reason: str) -> None:
+            pipeline._waiting.pause(reason)
+            pipeline._tick()
+            told.append(site.status())
+            writer.commit()
+
+        snapshots = Snapshots(site.config, batches._spark, snapshots_root(site.config), log.start_lsn, pause)
+        assert snapshots.take(batches.published()) == {}
+    assert told[0]["state"] == "waiting"
+    reason = rf"Before a snapshot, waiting for 1 transaction\(s\) that write to end: pid {pid} for \d+ s\."
+    assert re.fullmatch(reason, str(told[0]["waiting_for"]))
