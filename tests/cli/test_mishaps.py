@@ -19,7 +19,7 @@ from wal2lake.changelog import ChangeLog
 from wal2lake.cli.main import app
 from wal2lake.cli.options import source_dsn
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.slots import create_slot
+from wal2lake.postgres.slots import create_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 
@@ -189,6 +189,31 @@ def test_spark_has_options_where_it_runs(command: list[str], spark: bool) -> Non
         found = found.commands[word]  # type: ignore[attr-defined]
     names = {name for parameter in found.params for name in parameter.opts}
     assert ({"--config", "--set"} <= names, {"--master", "--conf", "--mode"} & names != set()) == (True, spark)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("until", "code"), [((), 0), (("--until-lsn", "FFFFFFF/0"), 130)])
+def test_a_stream_that_is_stopped_too_early_fails(
+    server: EmbeddedPostgres, tmp_path: Path, until: tuple[str, ...], code: int
+) -> None:
+    """`timeout 60 wal2lake recv … && load` must not load a torn file."""
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "torn")
+    with subprocess.Popen(
+        [sys.executable, "-m", "wal2lake", "recv", "torn", "--publication", "p", "--dsn", server.dsn, *until],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as reader:  # fmt: skip
+        _await_active(server)
+        reader.terminate()
+        said = reader.communicate(timeout=60)[1]
+    assert (reader.returncode, "Stopped before FFFFFFF/0 was reached." in said) == (code, bool(until)), said
+    with replication_connection(server.dsn) as pgconn:
+        drop_slot(pgconn, "torn", wait=True)
+
+
+def test_a_wrong_host_is_told_instead_of_a_position(tmp_path: Path) -> None:
+    done = _wal2lake("receivewal", ".", "--dsn", "host=127.0.0.1 port=1", folder=tmp_path)
+    assert (done.returncode, done.stdout, "timeline" in done.stderr) == (4, "", False), done.stderr
 
 
 def _await_active(server: EmbeddedPostgres) -> None:

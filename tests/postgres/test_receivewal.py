@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from wal2lake.errors import ConnectError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
@@ -18,6 +19,8 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
 
+OnWait = Callable[[Wal2LakeError, float], None]
+
 
 def write_wal(server: EmbeddedPostgres) -> LSN:
     """Some WAL in the middle of a segment, flushed; its end."""
@@ -25,17 +28,24 @@ def write_wal(server: EmbeddedPostgres) -> LSN:
     return LSN.parse(server.psql("SELECT pg_current_wal_flush_lsn()"))
 
 
+def await_written(server: EmbeddedPostgres, end: LSN) -> None:
+    server.psql(
+        f"DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE write_lsn >= '{end}') "
+        "LOOP PERFORM pg_sleep(0.05), pg_stat_clear_snapshot(); END LOOP; END $$"
+    )
+
+
 @contextmanager
-def receiving(server: EmbeddedPostgres, folder: Path, options: ReceiveWalOptions) -> Iterator[None]:
+def receiving(
+    server: EmbeddedPostgres, folder: Path, options: ReceiveWalOptions, on_wait: OnWait | None = None
+) -> Iterator[None]:
     """receive_wal runs, and has told the server of all WAL that there was."""
-    stop, end = threading.Event(), write_wal(server)
-    receiver = threading.Thread(target=receive_wal, args=(server.dsn, folder, options, stop))
+    stop = threading.Event()
+    arguments = (server.dsn, folder, options, stop)
+    receiver = threading.Thread(target=receive_wal, args=arguments, kwargs={"on_wait": on_wait})
     receiver.start()
     try:
-        server.psql(
-            f"DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_stat_replication WHERE write_lsn >= '{end}') "
-            "LOOP PERFORM pg_sleep(0.05), pg_stat_clear_snapshot(); END LOOP; END $$"
-        )
+        await_written(server, write_wal(server))
         yield
     finally:
         stop.set()
@@ -82,3 +92,31 @@ def test_a_new_segments_entry_is_durable_before_its_content(
     receive_wal(server.dsn, tmp_path, ReceiveWalOptions(until_lsn=write_wal(server), synchronous=True))
     first = next(place for place, name in enumerate(synced) if name.endswith(".partial"))
     assert str(tmp_path) in synced[:first]
+
+
+@pytest.mark.timeout(30)
+def test_a_server_that_was_never_reached_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError):
+        receive_wal("host=127.0.0.1 port=1", tmp_path)
+
+
+def test_a_lost_connection_is_told_and_made_again(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    told = list[tuple[type[Wal2LakeError], float]]()
+    options = ReceiveWalOptions(status_interval_s=0.1, reconnect_s=0.2)
+    with receiving(server, tmp_path, options, lambda error, seconds: told.append((type(error), seconds))):
+        server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        await_written(server, write_wal(server))
+    assert told[0] == (ConnectError, 0.2)
+
+
+def test_a_stop_before_the_end_that_was_asked_for_is_no_success(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(1, stop.set).start()
+    with pytest.raises(InterruptedByUser, match="FFFFFFF/0"):
+        receive_wal(server.dsn, tmp_path, ReceiveWalOptions(until_lsn=LSN.parse("FFFFFFF/0")), stop)
+
+
+def test_nothing_is_no_position(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    assert receive_wal(server.dsn, tmp_path, stop=stop) is None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from wal2lake.errors import ConnectError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, replication_connection
@@ -20,6 +21,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
 
+OnWait = Callable[[Wal2LakeError, float], None]
 SLOT = "reading"
 MESSAGES = PgoutputOptions((SLOT,), messages=True)
 
@@ -36,11 +38,14 @@ def slot(server: EmbeddedPostgres) -> Iterator[str]:
 
 
 @contextmanager
-def receiving(server: EmbeddedPostgres, path: Path, options: RecvOptions, *, dsn: str = "") -> Iterator[None]:
+def receiving(
+    server: EmbeddedPostgres, path: Path, options: RecvOptions, *, dsn: str = "", on_wait: OnWait | None = None
+) -> Iterator[None]:
     """recv runs and streams."""
     stop = threading.Event()
     with closing(RawOutput(path)) as output:
-        receiver = threading.Thread(target=recv, args=(dsn or server.dsn, SLOT, output, options, stop))
+        arguments = (dsn or server.dsn, SLOT, output, options, stop)
+        receiver = threading.Thread(target=recv, args=arguments, kwargs={"on_wait": on_wait})
         receiver.start()
         try:
             assert soon(lambda: server.psql("SELECT state FROM pg_stat_replication") == "streaming")
@@ -107,3 +112,28 @@ def test_when_the_server_asks_all_that_has_come_is_acknowledged(
     with receiving(server, tmp_path / "out", options, dsn=f"{server.dsn} options='-c wal_sender_timeout=2s'"):
         end = write(server)
         assert soon(lambda: confirmed(server) >= end)
+
+
+@pytest.mark.timeout(30)
+def test_a_server_that_was_never_reached_is_told_at_once(tmp_path: Path) -> None:
+    with closing(RawOutput(tmp_path / "out")) as output, pytest.raises(ConnectError):
+        recv("host=127.0.0.1 port=1", SLOT, output, RecvOptions(plugin_options=MESSAGES))
+
+
+def test_a_lost_connection_is_told_and_made_again(server: EmbeddedPostgres, slot: str, tmp_path: Path) -> None:
+    told = list[tuple[type[Wal2LakeError], float]]()
+    options = RecvOptions(plugin_options=MESSAGES, reconnect_s=0.2)
+    with receiving(server, tmp_path / "out", options, on_wait=lambda e, s: told.append((type(e), s))):
+        server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        write(server)
+        assert soon(lambda: b"read me" in (tmp_path / "out").read_bytes())
+    assert told[0] == (ConnectError, 0.2)
+
+
+def test_a_stop_before_the_end_that_was_asked_for_is_no_success(
+    server: EmbeddedPostgres, slot: str, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+    threading.Timer(1, stop.set).start()
+    with closing(RawOutput(tmp_path / "out")) as output, pytest.raises(InterruptedByUser, match="FFFFFFF/0"):
+        recv(server.dsn, slot, output, RecvOptions(LSN.parse("0/0"), LSN.parse("FFFFFFF/0"), MESSAGES), stop)

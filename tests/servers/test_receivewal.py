@@ -18,6 +18,7 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.basebackup import BackupOptions, base_backup
 from wal2lake.postgres.connection import Connection, connect, replication_connection
 from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.segments import WalPosition
 from wal2lake.postgres.slots import create_physical_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -32,6 +33,7 @@ class SideBySide:
         self._dsn = server.dsn
         self._stop = threading.Event()
         self.failures: list[Wal2LakeError] = []
+        self.timelines: list[WalPosition] = []
         for path in (self.ours, self.theirs):
             path.mkdir()
             with replication_connection(server.dsn) as pgconn:
@@ -47,7 +49,8 @@ class SideBySide:
 
     def _run(self) -> None:
         try:
-            receive_wal(self._dsn, self.ours, ReceiveWalOptions("wal_ours", status_interval_s=0.2), self._stop)
+            options = ReceiveWalOptions("wal_ours", status_interval_s=0.2)
+            receive_wal(self._dsn, self.ours, options, self._stop, on_timeline=self.timelines.append)
         except Wal2LakeError as error:
             self.failures.append(error)
 
@@ -112,7 +115,7 @@ def test_it_goes_on_where_it_stopped(versioned: EmbeddedPostgres, folder: Path) 
             until = LSN.parse(versioned.psql("SELECT pg_current_wal_flush_lsn()"))
             options = ReceiveWalOptions("wal_again", until_lsn=until, synchronous=True)
             end = receive_wal(versioned.dsn, folder, options)
-            assert end.lsn >= until
+            assert end is not None and end.lsn >= until
             assert require_slot_lsn(connection, "wal_again") == end.lsn
         drop_slot(pgconn, "wal_again", wait=True)
     whole = complete(folder)
@@ -143,6 +146,7 @@ def test_it_follows_a_promotion(versioned: EmbeddedPostgres, folder: Path) -> No
     ours, theirs = complete(both.ours), complete(both.theirs)
     assert ours == theirs
     assert "00000002.history" in ours
+    assert [(switch.timeline, switch.lsn > 0) for switch in both.timelines] == [(2, True)]
     old = [[name for name in listing(path) if name.startswith("00000001")] for path in (both.ours, both.theirs)]
     assert old[0] == old[1]
     assert old[0][-1].endswith(".partial")

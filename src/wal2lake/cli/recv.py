@@ -26,6 +26,7 @@ from wal2lake.cli.shared import (
     making_slot,
     pairs,
     refuse,
+    say_waiting,
     stop_on_signals,
     waiting_for_transactions,
 )
@@ -181,7 +182,7 @@ def recv(
         reconnect_s = None if no_loop else RECONNECT_S
         chosen = RecvOptions(start_lsn or LSN(0), until_lsn, options, status_interval, fsync_interval, reconnect_s)
         with stop_on_signals() as stop:
-            receive(dsn, slot, output, chosen, stop)
+            receive(dsn, slot, output, chosen, stop, on_wait=say_waiting)
 
 
 def _check_actions(context: typer.Context, create: bool, drop: bool, start: bool | None) -> None:

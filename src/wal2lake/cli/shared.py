@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from wal2lake.cli.output import print_json, say
-from wal2lake.errors import ConfigError, SlotExistsError
+from wal2lake.errors import ConfigError, SlotExistsError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.logical import PluginOptions
 
@@ -73,6 +73,11 @@ class Waiting:
         if not self._said:
             self._said = True
             say(self._why)
+
+
+def say_waiting(error: Wal2LakeError, seconds: float) -> None:
+    """Why a connection was lost, and when it is tried again."""
+    say(f"{error} Trying again in {seconds:g} s.")
 
 
 def waiting_for_transactions(slot: str) -> Waiting:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError
+from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import PGconn, replication_connection
@@ -27,7 +27,7 @@ from wal2lake.postgres.files import write_durably, writing
 from wal2lake.postgres.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.slots import read_slot
 from wal2lake.postgres.system import timeline_history, wal_segment_size
-from wal2lake.postgres.walsender import CopyBoth, now_timestamptz
+from wal2lake.postgres.walsender import CopyBoth, now_timestamptz, stopped_before
 from wal2lake.wire.commands import StartPhysicalReplication
 from wal2lake.wire.replication import (
     PrimaryKeepalive,
@@ -61,42 +61,61 @@ def receive_wal(
     stop: threading.Event | None = None,
     *,
     on_segment: Callable[[str], None] | None = None,
-) -> WalPosition:
-    """Stream WAL into ``folder`` until ``until_lsn`` or ``stop``; return the position up to which it is durable.
+    on_timeline: Callable[[WalPosition], None] | None = None,
+    on_wait: Callable[[Wal2LakeError, float], None] | None = None,
+) -> WalPosition | None:
+    """Stream WAL into ``folder`` until ``until_lsn`` or ``stop``; return the position up to which it is durable, None
+    when the folder holds none.
 
-    ``on_segment`` hears of each completed segment's name. Raises LogMismatchError when the cluster is another one
-    or behind the folder, else what map_error says; ConnectError only when ``reconnect_s`` is None.
+    ``on_segment`` hears each completed segment's name; ``on_timeline`` which timeline begins and where; ``on_wait`` why
+    the connection was lost and in how many seconds it is tried again. Raises LogMismatchError when the cluster is
+    another one or behind the folder, else what map_error says; ConnectError only while nothing has been streamed or
+    when ``reconnect_s`` is None; InterruptedByUser when ``stop`` came before ``until_lsn`` was reached.
     """
-    receiver = _Receiver(folder, options or ReceiveWalOptions(), stop or threading.Event(), on_segment)
+    receiver = _Receiver(folder, options or ReceiveWalOptions(), stop or threading.Event())
+    receiver.on_segment = on_segment or receiver.on_segment
+    receiver.on_timeline = on_timeline or receiver.on_timeline
+    receiver.on_wait = on_wait or receiver.on_wait
     while not receiver.done:
         receiver.run(dsn)
-    return WalPosition(receiver.timeline, receiver.flushed)
+    receiver.require_reached()
+    return receiver.durable
 
 
 class _Receiver:
-    def __init__(
-        self,
-        folder: Path,
-        options: ReceiveWalOptions,
-        stop: threading.Event,
-        on_segment: Callable[[str], None] | None,
-    ) -> None:
+    def __init__(self, folder: Path, options: ReceiveWalOptions, stop: threading.Event) -> None:
+        self.on_segment: Callable[[str], None] = lambda name: None
+        self.on_timeline: Callable[[WalPosition], None] = lambda position: None
+        self.on_wait: Callable[[Wal2LakeError, float], None] = lambda error, seconds: None
         self.timeline = 0
         self.written = self.flushed = LSN(0)
         self._folder = folder
         self._options = options
         self._stop = stop
-        self._on_segment = on_segment or (lambda name: None)
         self._segment: Segment | None = None
         self._size = 0
         self._system_id: str | None = None
-        self._streamed = False
+        self._streamed = self._holds_wal = False
         self._status_sent = 0.0
 
     @property
     def done(self) -> bool:
+        return self._stop.is_set() or self._reached
+
+    @property
+    def _reached(self) -> bool:
         until = self._options.until_lsn
-        return self._stop.is_set() or (until is not None and self.written >= until)
+        return until is not None and self.written >= until
+
+    @property
+    def durable(self) -> WalPosition | None:
+        return WalPosition(self.timeline, self.flushed) if self._holds_wal else None
+
+    def require_reached(self) -> None:
+        """Raise InterruptedByUser when the WAL ends before it should: nobody may take it for whole."""
+        until = self._options.until_lsn
+        if until is not None and not self._reached:
+            raise stopped_before(until)
 
     def run(self, dsn: str) -> None:
         """One connection's life; returns when there should be another, or none any more."""
@@ -106,10 +125,13 @@ class _Receiver:
                 while not self.done:
                     self._stream_timeline(pgconn)
         except (ConnectError, SlotInUseError) as error:
-            passing = isinstance(error, ConnectError) or self._streamed
-            if self._options.reconnect_s is None or not passing:
+            # Before anything was streamed it may as well be the DSN, and a person waits. Afterwards our own walsender
+            # of before may hold the slot until it notices that we are gone.
+            if self._options.reconnect_s is None or not self._streamed:
                 raise
-            self._stop.wait(self._options.reconnect_s)
+            if not self.done:
+                self.on_wait(error, self._options.reconnect_s)
+                self._stop.wait(self._options.reconnect_s)
         finally:
             self._close_segment()
 
@@ -119,7 +141,9 @@ class _Receiver:
         if self._system_id not in (None, identity.system_id):
             raise LogMismatchError("The server is another cluster than before.", hint="Check host and port in the DSN.")
         self._system_id, self._size = identity.system_id, wal_segment_size(pgconn)
-        position = resume_position(self._folder, self._size) or self._slot_position(pgconn, identity)
+        found = resume_position(self._folder, self._size)
+        self._holds_wal = found is not None
+        position = found or self._slot_position(pgconn, identity)
         if position.timeline > identity.timeline:
             raise LogMismatchError(
                 f"The folder holds timeline {position.timeline}; the server is on {identity.timeline}.",
@@ -153,6 +177,7 @@ class _Receiver:
             return
         next_timeline, switch_point = rows[0]
         self.timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
+        self.on_timeline(WalPosition(self.timeline, lsn))
         self.written = self.flushed = LSN(lsn - lsn % self._size)
 
     def _fetch_history(self, pgconn: PGconn) -> None:
@@ -195,6 +220,7 @@ class _Receiver:
         rest = memoryview(message.payload)
         while rest:
             if self._segment is None:
+                self._holds_wal = True
                 self._segment = Segment(self._folder, self.timeline, self.written, self._size)
             part = rest[: self._segment.end - self.written]
             self._segment.write(self.written, part)
@@ -210,7 +236,7 @@ class _Receiver:
             segment.close(complete=complete)
             self.flushed = self.written
             if complete:
-                self._on_segment(segment.name)
+                self.on_segment(segment.name)
 
     def _send_status(self, copy: CopyBoth) -> None:
         flushed = self.flushed if self._reports_flush else LSN(0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from wal2lake.errors import ConnectError, SlotInUseError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.logical import LogicalStream, PluginOptions
+from wal2lake.postgres.walsender import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
 
@@ -58,25 +60,41 @@ class RecvOptions:
 
 
 def recv(
-    dsn: str, slot: str, output: Output, options: RecvOptions | None = None, stop: threading.Event | None = None
+    dsn: str,
+    slot: str,
+    output: Output,
+    options: RecvOptions | None = None,
+    stop: threading.Event | None = None,
+    *,
+    on_wait: Callable[[Wal2LakeError, float], None] | None = None,
 ) -> LSN:
     """Stream ``slot`` into ``output`` until ``until_lsn`` or ``stop``; return the LSN up to which it is durable (0/0:
     nothing came).
 
-    Raises what map_error says; ConnectError only when ``reconnect_s`` is None.
+    ``on_wait`` hears why the connection was lost and in how many seconds it is tried again. Raises what map_error
+    says; ConnectError only while nothing has been streamed or when ``reconnect_s`` is None; InterruptedByUser when
+    ``stop`` came before ``until_lsn`` was reached.
     """
-    receiver = _Receiver(output, options or RecvOptions(), stop or threading.Event())
+    receiver = _Receiver(output, options or RecvOptions(), stop or threading.Event(), on_wait)
     while not receiver.done:
         receiver.run(dsn, slot)
+    receiver.require_reached()
     return receiver.flushed
 
 
 class _Receiver:
-    def __init__(self, output: Output, options: RecvOptions, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        output: Output,
+        options: RecvOptions,
+        stop: threading.Event,
+        on_wait: Callable[[Wal2LakeError, float], None] | None,
+    ) -> None:
         self.written = self.flushed = LSN(0)
         self._output = output
         self._options = options
         self._stop = stop
+        self._on_wait = on_wait or (lambda error, seconds: None)
         self._reached = False
         self._streamed = False
         self._synced = time.monotonic()
@@ -96,13 +114,22 @@ class _Receiver:
                 self._output.begin_stream()
                 self._pump(stream)
         except Wal2LakeError as error:
-            if self._options.reconnect_s is None or not self._passing(error):
+            if options.reconnect_s is None or not self._passing(error):
                 raise
-            self._stop.wait(self._options.reconnect_s)
+            if not self.done:
+                self._on_wait(error, options.reconnect_s)
+                self._stop.wait(options.reconnect_s)
 
     def _passing(self, error: Wal2LakeError) -> bool:
-        """Time mends it. Our own walsender of before may hold the slot until it notices that we are gone."""
-        return isinstance(error, ConnectError) or (self._streamed and isinstance(error, SlotInUseError))
+        """Time mends it. Before anything was streamed it may as well be the DSN, and a person waits. Our own walsender
+        of before may hold the slot until it notices that we are gone."""
+        return self._streamed and isinstance(error, ConnectError | SlotInUseError)
+
+    def require_reached(self) -> None:
+        """Raise InterruptedByUser when the output ends before it should: nobody may take it for whole."""
+        until = self._options.until_lsn
+        if until is not None and not self._reached:
+            raise stopped_before(until)
 
     def _pump(self, stream: LogicalStream) -> None:
         try:

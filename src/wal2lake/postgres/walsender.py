@@ -14,7 +14,8 @@ from typing import Final
 import psycopg
 from psycopg import pq
 
-from wal2lake.errors import ConnectError
+from wal2lake.errors import ConnectError, InterruptedByUser
+from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import PGconn, Row, next_result, start, text_rows, wait_readable
 from wal2lake.postgres.errors import connection_lost
 
@@ -25,6 +26,11 @@ _POSTGRES_EPOCH: Final = 946_684_800  # 2000-01-01 00:00 UTC in seconds since 19
 def now_timestamptz() -> int:
     """Now, as the protocol counts: µs since 2000-01-01 00:00 UTC."""
     return int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+
+
+def stopped_before(until: LSN) -> InterruptedByUser:
+    """The error for a stream that was told to stop before it had reached what it was to reach."""
+    return InterruptedByUser(f"Stopped before {until} was reached.", hint="Run it again: it goes on where it stopped.")
 
 
 class CopyBoth:
