@@ -111,6 +111,7 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
         _await_active(server)
         code, said = drop("--yes")
         reader.terminate()
+    assert reader.returncode == 0
     assert (code, "is active for PID" in said) == (10, True), said
     assert drop(typed="y\n")[0] == 0
     assert "There is no slot wal2lake." in drop("--yes")[1]
