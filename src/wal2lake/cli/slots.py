@@ -31,14 +31,19 @@ def list_(dsn: str, as_json: Json = False) -> None:
     with closing(connect(dsn, application_name=_NAME)) as connection:
         states = slots.slot_states(connection)
         wal_lsn = identify(connection).wal_lsn
-    found = [{**asdict(state), "retained_wal": _retained(state, wal_lsn)} for state in states]
+    found = listed(states, wal_lsn)
     if as_json:
         print_json(found)
     elif console.is_terminal:
-        console.print(_table(found))
+        console.print(table(found))
     else:
         for slot in found:
             typer.echo("  ".join(f"{name}={value}" for name, value in slot.items() if not _says_nothing(value)))
+
+
+def listed(states: list[slots.SlotState], wal_lsn: LSN) -> list[dict[str, Any]]:
+    """Each slot with the WAL that it keeps, of a server whose WAL ends at ``wal_lsn``."""
+    return [{**asdict(state), "retained_wal": _retained(state, wal_lsn)} for state in states]
 
 
 def _retained(state: slots.SlotState, wal_lsn: LSN) -> int | None:
@@ -49,16 +54,16 @@ def _says_nothing(value: object) -> bool:
     return value is None or value is False
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
+def table(found: list[dict[str, Any]]) -> Table:
     """What one looks for first; --json has all."""
-    table = Table("slot", "type", "plugin", "database", "in use by", "restart", "confirmed", "keeps", "WAL", box=None)
+    shown = Table("slot", "type", "plugin", "database", "in use by", "restart", "confirmed", "keeps", "WAL", box=None)
     for slot in found:
         kept = None if slot["retained_wal"] is None else size(slot["retained_wal"])
         reason = slot["invalidation_reason"] or slot["wal_status"]
         names = ("slot_name", "slot_type", "plugin", "database", "active_pid", "restart_lsn", "confirmed_flush_lsn")
         cells = [*(slot[name] for name in names), kept, reason]
-        table.add_row(*("" if cell is None else str(cell) for cell in cells))
-    return table
+        shown.add_row(*("" if cell is None else str(cell) for cell in cells))
+    return shown
 
 
 @app.command(epilog="Example: wal2lake slots create walled --physical --reserve-wal")
