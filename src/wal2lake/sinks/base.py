@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from wal2lake.apply.events import Fill
 from wal2lake.apply.fold import Folded, FoldedRows
+from wal2lake.apply.rows import Mask
 from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
 
@@ -60,19 +61,39 @@ class FileAction:
 
 
 class Sink(Protocol):
-    """One target table. All LSNs are end LSNs of transactions."""
+    """One target table, at ``uri``. All LSNs are end LSNs of transactions. A commit says whether ``maintain`` is due."""
+
+    uri: str
 
     def state(self) -> SinkState | None:
         """How the target stands; None when there is none. Raises TargetError when something else lies there."""
 
+    def count_rows(self) -> int:
+        """The rows that stand there now; 0 if there is no target."""
+
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write data files beside the target, invisible until they are committed (any process may do it)."""
 
-    def commit_files(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int | None) -> bool:
-        """Append the files; ``applied`` None creates the target, which must not exist. True: ``maintain`` is due."""
+    def commit_files(
+        self,
+        actions: Sequence[FileAction],
+        lsn: int,
+        schema: pa.Schema,
+        applied: int | None,
+        replace: bool = False,
+        plan_id: str | None = None,
+    ) -> bool:
+        """Append the files, or ``replace`` all rows and columns by theirs.
+
+        ``applied`` None creates the target, which must not exist. ``plan_id`` (hexadecimal) names the snapshot of
+        which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
+        """
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> bool:
-        """Apply a fold. True: ``maintain`` is due."""
+        """Apply a fold in one commit. Raises TargetError when the target lacks rows that it builds on."""
+
+    def holds(self, keys: pa.Table) -> Mask:
+        """bool[keys]: the target has a row with this key."""
 
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
         """Add the columns that ``schema`` has more, widen those it has wider; existing rows get ``fill``, else NULL."""

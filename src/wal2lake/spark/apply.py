@@ -24,9 +24,8 @@ from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction, SinkState, TargetError
+from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.sinks.datafiles import align
-from wal2lake.sinks.delta import DeltaSink
 from wal2lake.spark.evolve import Fill, Source
 from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent, read_table_changes
 from wal2lake.spark.reread import complete, orphans, read_again
@@ -199,7 +198,7 @@ def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | No
     return CommittedChanges(select(found.changes, rows), kept)
 
 
-def standing(sink: DeltaSink, relation: str) -> SinkState:
+def standing(sink: Sink, relation: str) -> SinkState:
     """How a table that was read into the lake stands there. Raises TargetError when it is gone."""
     state = sink.state()
     if state is None:

@@ -17,9 +17,8 @@ from wal2lake.apply.envelope import envelope_schema
 from wal2lake.apply.fold import Folded
 from wal2lake.columnar.types import TableSchema
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction, TargetError
+from wal2lake.sinks.base import FileAction, Sink, TargetError
 from wal2lake.sinks.datafiles import read_batches
-from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.folder import Folder
 from wal2lake.spark.chunks import planned_schema
 from wal2lake.spark.table_folder import Done, DoneChunk, SnapshotPlan, TableFolder
@@ -63,7 +62,7 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 
 
-def commit_stages(sink: DeltaSink, stages: Sequence[Stage], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
+def commit_stages(sink: Sink, stages: Sequence[Stage], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
     """Commit the oldest files, then for each newer snapshot delete the keys it read, and commit its files.
 
     The first bears the plan's id: a table that stands at the same LSN by another snapshot is replaced like any other.
@@ -79,7 +78,7 @@ def commit_stages(sink: DeltaSink, stages: Sequence[Stage], plan: SnapshotPlan, 
         at += 2
 
 
-def _standing(sink: DeltaSink, lsn: int) -> int | None:
+def _standing(sink: Sink, lsn: int) -> int | None:
     """Where the target stands: nowhere, within these commits, or where an earlier log left it, to be replaced."""
     state = sink.state()
     if state is not None and state.applied_lsn > lsn:
@@ -91,7 +90,7 @@ def _standing(sink: DeltaSink, lsn: int) -> int | None:
     return None if state is None else state.applied_lsn
 
 
-def _deletes(sink: DeltaSink, stage: Stage, key: Sequence[str], schema: pa.Schema) -> Folded:
+def _deletes(sink: Sink, stage: Stage, key: Sequence[str], schema: pa.Schema) -> Folded:
     keys = pa.schema([schema.field(name) for name in key])
     files = Folder(sink.uri)
     batches = [batch for action in stage.actions for batch in read_batches(files, action.path, keys)]

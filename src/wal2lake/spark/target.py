@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wal2lake.sinks.base import Sink
 from wal2lake.sinks.delta import DeltaSink, table_uri
 
 if TYPE_CHECKING:
@@ -32,5 +33,5 @@ class Target:
             unrepresentable=config.pipeline.unrepresentable,
         )
 
-    def sink(self) -> DeltaSink:
+    def sink(self) -> Sink:
         return DeltaSink(self.uri, self.pipeline)
