@@ -61,7 +61,7 @@ class FileAction:
 
 
 class Sink(Protocol):
-    """One target table, at ``uri``. All LSNs are end LSNs of transactions. A commit says whether ``maintain`` is due."""
+    """One target table, at ``uri``. All LSNs are end LSNs of transactions. A change tells if ``maintain`` is due."""
 
     uri: str
 
