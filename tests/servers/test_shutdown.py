@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from wal2lake.errors import ConnectError, Wal2LakeError
+from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.logical import LogicalStream
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.recv import RecvOptions, recv
@@ -99,3 +101,27 @@ def test_a_server_stops_while_recv_is_attached(
     assert b"INSERT: a[integer]:7" in (folder / "out").read_bytes()
     with replication_connection(versioned.dsn) as pgconn:
         drop_slot(pgconn, "stopping", wait=True)
+
+
+def test_a_server_stops_while_a_program_acknowledges_what_it_reads(versioned: EmbeddedPostgres) -> None:
+    """The loop of docs/live.md: behind the last change lies WAL that nobody but the stream can acknowledge."""
+    with replication_connection(versioned.dsn) as pgconn:
+        create_slot(pgconn, "looping", plugin="test_decoding")
+    seen = list[bytes]()
+
+    def read(stop: threading.Event) -> None:
+        with LogicalStream(versioned.dsn, "looping") as stream:
+            for change in stream:
+                seen.append(change.payload)
+                stream.acknowledge(LSN(change.start_lsn))
+
+    with receiving(read) as failures:
+        await_streaming(versioned)
+        versioned.psql("CREATE TABLE looping (a int); INSERT INTO looping VALUES (7); DROP TABLE looping")
+        versioned.psql("CHECKPOINT")
+        took = stop_and_start(versioned)
+    assert took < _SOON_S
+    assert [type(failure) for failure in failures] == [ConnectError]
+    assert any(b"INSERT: a[integer]:7" in payload for payload in seen)
+    with replication_connection(versioned.dsn) as pgconn:
+        drop_slot(pgconn, "looping", wait=True)

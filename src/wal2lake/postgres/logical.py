@@ -8,6 +8,10 @@ wal_sender_timeout between two calls must work in another thread.
 A server's question is answered by the call of ``receive`` after the one that returned it, so that what was acknowledged
 in between is in the answer: a server that stops asks until all it has sent is, and does not end before.
 
+Behind the last change lies WAL without one, which only a keepalive tells of. Who iterates does not see it; so there,
+once the caller has acknowledged all changes that came before a keepalive, the keepalive's WAL end is acknowledged too
+(why it may be: stream.py). Who uses ``receive`` does that, or has the slot lag and a server that stops wait.
+
 Source: PostgreSQL documentation, "Streaming Replication Protocol", START_REPLICATION … LOGICAL.
 """
 
@@ -108,8 +112,14 @@ class LogicalStream:
         return messages
 
     def __iter__(self) -> Iterator[XLogData]:
+        last = LSN(0)
         while not self.ended:
-            yield from (message for message in self.receive() if isinstance(message, XLogData))
+            for message in self.receive():
+                if isinstance(message, XLogData):
+                    last = max(last, LSN(message.start_lsn))
+                    yield message
+                elif 0 < self.flushed_lsn >= last:
+                    self.acknowledge(LSN(message.wal_end))
         self.finish()
 
     def acknowledge(self, flushed: LSN) -> None:
