@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 SECONDS ?= 60
 STAMP := $(VENV)/.installed
+SPARK_CLASSES := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench fuzz fuzz-night vectors test-servers lock clean
@@ -20,10 +21,15 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
 	@touch $@
 
+$(SPARK_CLASSES): $(STAMP) tests/jvm.py
+	@echo "Archiving Spark's classes, so that the tests' JVMs start faster; this takes half a minute, once." >&2
+	@rm -f $@
+	@$(BIN)/python -m tests.jvm
+
 demo: setup ## A live shop database into Delta tables, verified; ARGS="--seconds 30 --json"
 	@$(BIN)/wal2lake demo $(ARGS)
 
-test: setup ## All tests, two at a time: unit, property, real server, Spark; ARGS="-k name" chooses
+test: $(SPARK_CLASSES) ## All tests, two at a time: unit, property, real server, Spark; ARGS="-k name" chooses
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## Linters, types and the walls between the layers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import jvm
 from wal2lake.config import Config
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A JVM that lives for seconds spends half of them on compiling what it will not run again.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
 
 # Nothing here is a test of speed: a busy machine must not fail a property that holds.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
