@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.ma
 ROUNDS = 4
 ROLES = ("capture", "capture", "worker", "worker", "driver")
 SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED", "1"))  # another seed, other moments
-TICK_S = 0.05
+TICK_S = 0.1
 
 
 class AcknowledgementWatch(threading.Thread):
@@ -81,7 +81,7 @@ class Run:
         self.config = replace(
             shop,
             log=replace(shop.log, segment_seconds=0.2, retention_seconds=5.0),
-            pipeline=replace(shop.pipeline, snapshot_chunk_bytes=1 << 20),
+            pipeline=replace(shop.pipeline, snapshot_chunk_bytes=1 << 20, trigger_seconds=1.0),
         )
         self.supervisor = Supervisor(self.config)
         self.workload = Workload(server.dsn, seed)
