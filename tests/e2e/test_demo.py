@@ -20,7 +20,7 @@ def test_the_demonstration_ends_verified(tmp_path: Path) -> None:
         "wal2lake",
         "demo",
         "--seconds",
-        "12",
+        "5",
         "--json",
         "--folder",
         str(tmp_path / "demo"),

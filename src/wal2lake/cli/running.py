@@ -114,7 +114,9 @@ def resync(
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long the workload runs.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(help="How long the workload goes on once all tables are in the lake.")
+    ] = 60.0,
     folder: Annotated[Path, typer.Option(help="Where the demonstration's tables and log lie.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as the last line.")] = False,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,17 +26,17 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 _MARK = ".wal2lake-demo"
 _TICK_S = 0.25
+_START_S = 90.0  # longer than Spark's start and the snapshot take on a small machine
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """``seconds`` bound the workload, not the draining; ``on_tick`` is called often with the supervisor (tests
-    kill children with it)."""
+    """``seconds``: how long the workload goes on once every table is in the lake, which it does not wait for longer
+    than _START_S; the draining comes after."""
 
     folder: Path = Path("demo")
     seconds: float = 60.0
     seed: int = 0
-    on_tick: Callable[[Supervisor, EmbeddedPostgres], None] | None = None
 
 
 def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
         supervisor = Supervisor(config)
         supervisor.start()
         try:
-            return _Demo(options, config, server, supervisor, console).run()
+            return _Demo(options, config, supervisor, console).run()
         finally:
             supervisor.stop()
 
@@ -70,22 +69,22 @@ def shop_config(dsn: str, folder: Path) -> Config:
 class _Demo:
     """One demonstration under way."""
 
-    def __init__(
-        self, options: DemoOptions, config: Config, server: EmbeddedPostgres, supervisor: Supervisor, console: Console
-    ) -> None:
+    def __init__(self, options: DemoOptions, config: Config, supervisor: Supervisor, console: Console) -> None:
         self._options = options
         self._config = config
-        self._server = server
         self._supervisor = supervisor
         self._console = console
 
     def run(self) -> dict[str, Any]:
-        workload = Workload(self._server.dsn, self._options.seed)
+        workload = Workload(self._config.source.dsn, self._options.seed)
         workload.start()
         began = time.monotonic()
+        ends = began + _START_S + self._options.seconds
         with View(self._console) as view:
-            while time.monotonic() - began < self._options.seconds and workload.is_alive():
+            while time.monotonic() < ends and workload.is_alive():
                 progress = self._tick(view)
+                if _is_live(progress):
+                    ends = min(ends, time.monotonic() + self._options.seconds)
                 time.sleep(_TICK_S)
             workload.finish()
         self._console.print(
@@ -107,12 +106,15 @@ class _Demo:
 
     def _tick(self, view: View | None = None) -> Progress:
         self._supervisor.tick()
-        if self._options.on_tick is not None:
-            self._options.on_tick(self._supervisor, self._server)
         progress, note = self._supervisor.look()
         if view is not None:
             view.show(progress, note)
         return progress
+
+
+def _is_live(progress: Progress) -> bool:
+    """Every table is in the lake, and follows."""
+    return bool(progress.tables) and all(table.state != "snapshot" for table in progress.tables)
 
 
 def _fresh_folder(folder: Path) -> Path:
