@@ -139,7 +139,7 @@ def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path, monkeypatch:
         try:
             for _ in range(ROUNDS):
                 for role in run.random.sample(ROLES, len(ROLES)):
-                    run.ticks(run.random.uniform(0.2, 5.0))
+                    run.ticks(run.random.uniform(0.2, 3.0))
                     run.kill(role)
                 run.verify()
             run.workload.finish()

@@ -54,7 +54,7 @@ def test_a_live_server_into_delta(server: EmbeddedPostgres, spark: SparkSession,
     try:
         until(lambda: ChangeLog.exists(log))
         server.psql(_CHANGES)
-        until(lambda: len(ChangeLog.open(log).segments) > 0)
+        until(lambda: any(segment.commits for segment in ChangeLog.open(log).segments))
         stream = spark.readStream.format("wal2lake").option("log", log).option("table", "live.orders").load()
         query = stream.writeStream.foreachBatch(lambda batch, _: append(batch, out)).start()
         server.psql("UPDATE live.orders SET total = 13 WHERE id = 1; TRUNCATE live.orders")
