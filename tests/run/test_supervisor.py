@@ -52,6 +52,12 @@ def _program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None
     monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
 
 
+def _settles_and_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, role: str, failure: str) -> None:
+    """That role lives long enough to count as settled, and then ends with ``failure``."""
+    _program(monkeypatch, tmp_path, _only(role, f"sleep 0.5; {failure}"))
+    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+
+
 def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(monkeypatch, tmp_path, "exec sleep 60")
     supervisor = Supervisor(config)
@@ -106,8 +112,7 @@ def test_a_pipeline_that_had_settled_leaves_capture_running(
 def test_a_pipeline_that_is_down_at_the_end_gives_its_code(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _program(monkeypatch, tmp_path, _only("pipeline", f"sleep 0.5; {_error('Disk full.', 13)}"))
-    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+    _settles_and_fails(monkeypatch, tmp_path, "pipeline", _error("Disk full.", 13))
     supervisor = Supervisor(config)
     supervisor.start()
     _until(lambda: supervisor.tick() or supervisor.note)
@@ -120,8 +125,7 @@ def test_a_pipeline_that_is_down_at_the_end_gives_its_code(
 def test_capture_takes_all_with_it_although_it_had_settled(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _program(monkeypatch, tmp_path, _only("capture", f"sleep 0.5; {_error('The slot is lost.', 11)}"))
-    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
+    _settles_and_fails(monkeypatch, tmp_path, "capture", _error("The slot is lost.", 11))
     supervisor = Supervisor(config)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"The slot is lost\."):

@@ -42,7 +42,7 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
     """
     known = sorted(log.released())
     pipeline, is_claim, table = name.partition(_CLAIM)
-    mine = [known_name for known_name in known if known_name == name or known_name.startswith(claim(name, ""))]
+    mine = [*(found for found in known if found == name), *sorted(claims(log, name))]
     if not mine:
         have = f"It has {', '.join(known)}." if known else "It has none."
         raise ConfigError(f"The change log {log.storage.root} has no consumer {name}.", hint=have)

@@ -69,18 +69,18 @@ def basebackup(
     if backup_format is BackupFormat.TAR:
         refuse(context, ("tablespace_mapping", "recovery_conf"), "is for plain format.", "Leave out --format tar.")
     options = BackupOptions(
-        backup_format.value,
-        label,
-        checkpoint.value,
-        not no_wal,
-        max_rate,
-        manifest_checksums,
-        incremental,
-        _mapping(tablespace_mapping),
-        not no_sync,
-        not no_clean,
-        not no_manifest,
-        recovery_conf,
+        format=backup_format.value,
+        label=label,
+        checkpoint=checkpoint.value,
+        wal=not no_wal,
+        max_rate=max_rate,
+        manifest_checksums=manifest_checksums,
+        incremental=incremental,
+        tablespaces=_mapping(tablespace_mapping),
+        sync=not no_sync,
+        clean=not no_clean,
+        manifest=not no_manifest,
+        recovery_conf=recovery_conf,
     )
     shown = sys.stderr.isatty() if progress is None else progress
     hint = " (--checkpoint fast has it at once)" if checkpoint is Checkpoint.SPREAD else ""
