@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from wal2lake.errors import ConfigError
+from wal2lake.names import split_qualified
 
 Mode = Literal["mirror", "append"]
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -83,8 +84,9 @@ class PipelineConfig:
         _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes")
         _one_of(self, "unrepresentable", "error", "null")
         for column in self.text_columns:
-            if column.count(".") < 2:
-                raise ConfigError(f"pipeline.text_columns has {column!r}.", hint="Write schema.table.column.")
+            if len(split_qualified(column)) != 3:
+                hint = "Write schema.table.column; a part with a dot in it stands in double quotes."
+                raise ConfigError(f"pipeline.text_columns has {column!r}.", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def test_the_path_of_load_names_the_log() -> None:
 
 
 def test_a_table_name_may_have_dots() -> None:
-    assert SourceOptions.parse({"log": "l", "table": "shop.v1.orders"}).table == ("shop", "v1.orders")
+    assert SourceOptions.parse({"log": "l", "table": 'shop."v1.orders"'}).table == ("shop", "v1.orders")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,7 @@ def test_a_table_name_may_have_dots() -> None:
         ({}, "log is missing"),
         ({"log": "l", "maxBytesPerTriger": "1"}, "Known options: .*maxBytesPerTrigger"),
         ({"log": "l", "table": "orders"}, "shop.orders"),
+        ({"log": "l", "table": "shop.v1.orders"}, 'shop."v1.orders"'),
         ({"log": "l", "startingLsn": "12"}, "not an LSN"),
         ({"log": "l", "maxRowsPerTrigger": "0"}, "positive"),
         ({"log": "l", "maxBytesPerTrigger": "-5"}, "positive"),

@@ -18,6 +18,7 @@ from wal2lake.changelog.format import SegmentInfo, read_batch, read_transactions
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Begin, Commit, Relation, Truncate, Type
 
@@ -97,9 +98,9 @@ def _describe(payload: bytes) -> str:
             return f"{kind} end {message.end_lsn}"
         case Relation():
             columns = ", ".join(column.name for column in message.columns)
-            return f"{kind} {message.relation_id} {message.namespace}.{message.name} ({columns})"
+            return f"{kind} {message.relation_id} {qualified(message.namespace, message.name)} ({columns})"
         case Type():
-            return f"{kind} {message.type_oid} {message.namespace}.{message.name}"
+            return f"{kind} {message.type_oid} {qualified(message.namespace, message.name)}"
         case Truncate():
             return f"{kind} {', '.join(map(str, message.relation_ids))}"
     relation = getattr(message, "relation_id", None)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from wal2lake.names import qualified
+
 if TYPE_CHECKING:
     from wal2lake.pgoutput.messages import Relation, Type
 
@@ -175,7 +177,7 @@ class TableSchema:
             TableColumn(
                 column,
                 output_text(oid, typmod)
-                if f"{namespace}.{name}.{column}" in text_columns
+                if qualified(namespace, name, column) in text_columns
                 else column_type(oid, typmod, base_oid),
                 key,
             )
@@ -185,8 +187,8 @@ class TableSchema:
 
     @property
     def qualified_name(self) -> str:
-        """``schema.table``, as errors and settings name it (not quoted)."""
-        return f"{self.namespace}.{self.name}"
+        """``schema.table``, as errors and settings name it."""
+        return qualified(self.namespace, self.name)
 
     @cached_property
     def digest(self) -> str:

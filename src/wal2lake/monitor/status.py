@@ -11,6 +11,7 @@ from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.progress import Progress, is_alive, read_progress
 from wal2lake.monitor.view import since
+from wal2lake.names import qualified
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
@@ -161,5 +162,5 @@ def _applied(config: Config, names: list[tuple[str, str]], problems: list[str]) 
         except Wal2LakeError as error:
             problems.append(str(error))
             continue
-        applied[f"{namespace}.{name}"] = None if state is None else LSN(state.applied_lsn)
+        applied[qualified(namespace, name)] = None if state is None else LSN(state.applied_lsn)
     return applied

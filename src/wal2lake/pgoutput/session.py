@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from wal2lake.errors import ProtocolError
+from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_body, read_tag
 from wal2lake.pgoutput.messages import (
     LAYOUTS,
@@ -144,7 +145,7 @@ class PgoutputSession:
             if part is not None and len(part.columns) != len(relation.columns):
                 raise ProtocolError(
                     f"A row has {len(part.columns)} columns where its Relation announced {len(relation.columns)}.",
-                    relation=f"{relation.namespace}.{relation.name}",
+                    relation=qualified(relation.namespace, relation.name),
                     offset=0,
                 )
 

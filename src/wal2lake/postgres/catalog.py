@@ -15,6 +15,7 @@ import psycopg
 
 from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
+from wal2lake.names import qualified
 from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
 from wal2lake.wire.command_text import quote_identifier
 
@@ -77,7 +78,7 @@ class PublishedTable:
         return f"{quote_identifier(self.namespace)}.{quote_identifier(self.name)}"
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return qualified(self.namespace, self.name)
 
 
 def identify(connection: Connection | PGconn) -> SystemIdentity:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
+from wal2lake.names import qualified
 from wal2lake.pgoutput.messages import COLUMN_IS_KEY, Delete, Insert, PgoutputMessage, Relation, Truncate, Update
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
@@ -99,12 +100,16 @@ def to_json(message: PgoutputMessage, relations: dict[int, Relation]) -> dict[st
     match message:
         case Insert() | Update() | Delete():
             relation = relations[message.relation_id]
-            named["relation"] = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
+            named["relation"] = _name(relation)
             return {**named, **_old(message, relation), **_new(message, relation)}
         case Truncate():
-            names = [f"{relations[i].namespace}.{relations[i].name}" for i in message.relation_ids]
+            names = [_name(relations[i]) for i in message.relation_ids]
             return {**named, "relations": names, "options": message.options}
     return {**named, **_fields(message)}
+
+
+def _name(relation: Relation) -> str:
+    return qualified(relation.namespace or "pg_catalog", relation.name)
 
 
 def _old(message: Insert | Update | Delete, relation: Relation) -> dict[str, Any]:

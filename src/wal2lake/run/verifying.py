@@ -66,6 +66,6 @@ def show_report(report: VerifyReport, console: Console) -> None:
         for finding in result.findings()[:_MOST_FINDINGS]:
             console.print(finding, markup=False, highlight=False, soft_wrap=True)
         if len(result.findings()) > _MOST_FINDINGS:
-            console.print(f"{result.namespace}.{result.name}: and more; --json lists all.", highlight=False)
+            console.print(f"{result}: and more; --json lists all.", highlight=False)
     if report.note is not None:
         console.print(report.note, markup=False, highlight=False, soft_wrap=True)

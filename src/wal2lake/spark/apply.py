@@ -23,6 +23,7 @@ from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
+from wal2lake.names import qualified
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.sinks.datafiles import align
@@ -50,7 +51,7 @@ class TableBatch:
     parts: tuple[tuple[Extent, str, int], ...]
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return qualified(self.namespace, self.name)
 
     @property
     def changes(self) -> int:

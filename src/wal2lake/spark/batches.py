@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wal2lake.changelog.consumers import claims
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError, LockedError
+from wal2lake.names import qualified
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.sinks.base import FileAction
 from wal2lake.spark.apply import (
@@ -74,10 +75,10 @@ class Batches:
         return found
 
     def table(self, namespace: str, name: str) -> Table:
-        known = self.tables.get(f"{namespace}.{name}")
-        if known is None:
-            known = self.tables[f"{namespace}.{name}"] = Table(self._config, self._log, namespace, name)
-        return known
+        key = qualified(namespace, name)
+        if key not in self.tables:
+            self.tables[key] = Table(self._config, self._log, namespace, name)
+        return self.tables[key]
 
     def look(self, end: int) -> None:
         """Read every published table that is not in the lake; ``end``: where the stream stands.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
+from wal2lake.names import split_qualified
 from wal2lake.spark.read import DecodeRules
 
 _NAMES = (
@@ -62,13 +63,14 @@ class SourceOptions:
 
 
 def _table(text: str | None) -> tuple[str, str] | None:
-    """``shop.orders``; the first dot divides, since schema names with a dot are rarer than table names with one."""
     if not text:
         return None
-    namespace, dot, name = text.partition(".")
-    if not (namespace and dot and name):
-        raise ConfigError(f"{text!r} is not a table.", hint="Write it with its schema: shop.orders.")
-    return namespace, name
+    match split_qualified(text):
+        case (namespace, name):
+            return namespace, name
+    raise ConfigError(
+        f"{text!r} is not a table.", hint='Write it with its schema: shop.orders, or shop."v1.orders" with its dot.'
+    )
 
 
 def _lsn(text: str | None) -> LSN | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConfigError
+from wal2lake.names import qualified
 from wal2lake.spark.table_folder import known_tables
 from wal2lake.spark.tables import Table, exclusive, snapshots_root
 
@@ -34,7 +35,7 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
         )
     log = ChangeLog.open(config.log.path)
     with exclusive(config):
-        known = {f"{namespace}.{name}": (namespace, name) for namespace, name in known_tables(snapshots_root(config))}
+        known = {qualified(*table): table for table in known_tables(snapshots_root(config))}
         for name in names:
             if name not in known:
                 have = f"It knows {', '.join(known)}." if known else "It has read none yet."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from wal2lake.changelog.consumers import PIPELINE_LOCK, claim
 from wal2lake.changelog.patience import patiently
 from wal2lake.errors import RESYNC, SchemaChangeError, SlotInUseError, Wal2LakeError
+from wal2lake.names import qualified
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.spark.table_folder import Quarantine, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
@@ -30,7 +31,7 @@ class Table:
     def __init__(self, config: Config, log: ChangeLog, namespace: str, name: str) -> None:
         self.folder = TableFolder(snapshots_root(config), namespace, name)
         self.target = Target.of(config, namespace, name)
-        self._name = f"{namespace}.{name}"
+        self._name = qualified(namespace, name)
         self._log = log
         self.load()
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wal2lake.lsn import LSN
+from wal2lake.names import qualified
 
 Key = int | str
 
@@ -61,17 +62,19 @@ class TableResult:
     def ok(self) -> bool:
         return not self.bad_ranges and self.problem is None
 
+    def __str__(self) -> str:
+        return qualified(self.namespace, self.name)
+
     def row(self) -> tuple[str, ...]:
         """The result as text, under HEADINGS."""
         verdict = "equal" if self.ok else f"{len(self.bad_ranges)} ranges differ" if self.bad_ranges else "not compared"
         version = "-" if self.version is None else str(self.version)
         counts = (f"{self.rows_source:,}", f"{self.rows_lake:,}", str(self.ranges)) if self.ranges else ("-",) * 3
-        return (f"{self.namespace}.{self.name}", verdict, *counts, str(self.lsn), version, f"{self.seconds:.1f}")
+        return (str(self), verdict, *counts, str(self.lsn), version, f"{self.seconds:.1f}")
 
     def findings(self) -> list[str]:
         """A line for everything that is wrong."""
-        table = f"{self.namespace}.{self.name}"
-        return [f"{table}: {what}" for what in ([self.problem] if self.problem else []) + [*map(str, self.bad_ranges)]]
+        return [f"{self}: {what}" for what in ([self.problem] if self.problem else []) + [*map(str, self.bad_ranges)]]
 
 
 def uncompared(namespace: str, name: str, lsn: LSN, problem: str) -> TableResult:
