@@ -20,13 +20,17 @@ _STEPS_PER_SECOND = 25
 
 
 class Workload(threading.Thread):
-    """Runs until ``finish`` is called; ``error`` holds what ended it before."""
+    """Runs until ``finish`` is called; ``error`` holds what ended it before.
 
-    def __init__(self, dsn: str, seed: int = 0) -> None:
+    ``large_every_s``: seconds between two large transactions, the first of which comes after a third of that.
+    """
+
+    def __init__(self, dsn: str, seed: int = 0, *, large_every_s: float = _LARGE_EVERY_S) -> None:
         super().__init__(name="workload", daemon=True)
         self.error: Wal2LakeError | None = None
         self.transactions = 0
         self._dsn = dsn
+        self._large_every_s = large_every_s
         self._random = random.Random(seed)  # noqa: S311 - a workload, not a secret
         self._finish = threading.Event()
         self._altered = False
@@ -48,10 +52,10 @@ class Workload(threading.Thread):
     def _loop(self, connection: psycopg.Connection) -> None:
         steps = self._steps()
         names, weights = list(steps), [weight for weight, _ in steps.values()]
-        next_large = time.monotonic() + _LARGE_EVERY_S / 3
+        next_large = time.monotonic() + self._large_every_s / 3
         while not self._finish.wait(1 / _STEPS_PER_SECOND):
             if time.monotonic() > next_large:
-                next_large += _LARGE_EVERY_S
+                next_large += self._large_every_s
                 self._large(connection)
                 self._truncate_carts(connection)
             name = self._random.choices(names, weights)[0]
