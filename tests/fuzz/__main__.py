@@ -40,7 +40,9 @@ def main() -> int:
         with closing(rounds(given.target, given.seed, given.jobs)) as results:
             for found in results:
                 done += targets * BATCH
-                bugs = {bug.target: bug for bug in found} | bugs
+                for bug in found:
+                    if bugs.setdefault(bug.target, bug) is bug:
+                        print(bug, flush=True)  # at once: a night is long
                 now = time.monotonic()
                 if now - began >= seconds or (given.count and done >= given.count):
                     break
@@ -49,7 +51,6 @@ def main() -> int:
                     print(f"{done} mutants in {now - began:.0f} s, {len(bugs)} bugs", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         interrupted = True
-    print(*bugs.values(), sep="\n")
     print(f"{done} mutants, {targets} targets, {len(bugs)} bugs, --seed {given.seed}")
     return 1 if bugs else EXIT_INTERRUPTED if interrupted else 0
 

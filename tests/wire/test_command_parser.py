@@ -64,7 +64,7 @@ base_backups = st.builds(
 )
 commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(IdentifySystem),
-    st.builds(Show, st.lists(st.text("abZ_$ \"'é", min_size=1, max_size=9), min_size=1, max_size=3).map(".".join)),
+    st.builds(Show, st.text("abZ_$ \"'é.", min_size=1, max_size=27)),
     st.builds(TimelineHistory, timelines),
     st.builds(CreatePhysicalReplicationSlot, names, flags, flags),
     st.builds(CreateLogicalReplicationSlot, names, names, flags, snapshots, flags, flags),

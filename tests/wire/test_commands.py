@@ -28,6 +28,7 @@ from wal2lake.wire.commands import (
     [
         (IdentifySystem(), 130000, "IDENTIFY_SYSTEM"),
         (Show("my.setting"), 130000, 'SHOW "my"."setting"'),
+        (Show("my..setting."), 130000, 'SHOW "my".".setting."'),
         (TimelineHistory(2), 130000, "TIMELINE_HISTORY 2"),
         (CreatePhysicalReplicationSlot("s", True, True), 140000,
          'CREATE_REPLICATION_SLOT "s" TEMPORARY PHYSICAL RESERVE_WAL'),

@@ -9,6 +9,7 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol"; src/backend/
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _LEGACY_SNAPSHOT: Final = {
     "use": "USE_SNAPSHOT",
     "nothing": "NOEXPORT_SNAPSHOT",
 }
+_DOT_BETWEEN: Final = re.compile(r"(?<=[^.])\.(?=.)", re.DOTALL)  # a quoted name may begin or end with a dot
 
 
 class Command(ABC):
@@ -74,7 +76,7 @@ class Show(Command):
     name: str
 
     def _arguments(self, version: int) -> str:
-        return ".".join(map(quote_identifier, self.name.split(".")))
+        return ".".join(map(quote_identifier, _DOT_BETWEEN.split(self.name)))
 
     @classmethod
     def parse(cls, tokens: Tokens) -> Self:
