@@ -26,6 +26,7 @@ from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
+from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.control import control_rows
@@ -192,6 +193,18 @@ def site(server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def spark_site(server: EmbeddedPostgres, spark: SparkSession, tmp_path: Path) -> Iterator[Site]:
     with _opened(SparkSite(server, tmp_path), server) as made:
         yield made
+
+
+@pytest.fixture
+def left_out(site: Site) -> Site:
+    """public.a is left out from its first change on, for a date that the lake has no value for; public.b goes on."""
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY, day date)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("a", "b")
+    site.run()
+    site.sql("INSERT INTO a VALUES (0, 'infinity')")
+    with pytest.raises(UnrepresentableError):
+        site.run()
+    return site
 
 
 @contextmanager

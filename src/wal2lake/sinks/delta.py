@@ -91,12 +91,7 @@ class DeltaSink:
         replace: bool = False,
         plan_id: str | None = None,
     ) -> bool:
-        """Commit files that write_files wrote: append them, or ``replace`` all rows and columns by theirs.
-
-        ``applied`` None: create the table, which must not exist yet. ``plan_id`` (hexadecimal) names the snapshot of
-        which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
-        Returns whether ``maintain`` is due.
-        """
+        """``Sink.commit_files``, with the end LSN in the Delta commit that names the files."""
         _refuse_case_twins(schema)
         with self._mapped():
             table = self._open()

@@ -64,10 +64,10 @@ class Progress:
 
     def reached(self, lsn: int) -> bool:
         """Everything that committed up to ``lsn`` is applied, and the log has all of that."""
-        log = ChangeLog.open(self._config.log.path)
-        applied = self._applied
+        applied = self._applied  # before the log is read, which only grows
         if applied >= lsn:
             return True
+        log = ChangeLog.open(self._config.log.path)
         return log.durable_lsn() >= lsn and not log.transactions(applied, lsn).num_rows
 
     @contextmanager
