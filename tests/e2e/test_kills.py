@@ -84,7 +84,7 @@ class Run:
             pipeline=replace(shop.pipeline, snapshot_chunk_bytes=1 << 20, trigger_seconds=1.0),
         )
         self.supervisor = Supervisor(self.config)
-        self.workload = Workload(server.dsn, seed, large_every_s=30)  # by the end there are some ten of them
+        self.workload = Workload(server.dsn, seed, large_every_s=30)  # moments matter here, not volume
         self.watch = AcknowledgementWatch(server.dsn, self.config)
         self.killed: list[str] = []
 
