@@ -22,7 +22,7 @@ from wal2lake.lsn import LSN
 _LSN_KEY = "wal2lake.lsn"
 _HISTORY = 32  # commits looked at first; four times as many each time that is not enough
 _STATUS_SECONDS = 10.0  # a running process writes its status about once a second
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.5  # each look reads the newest commits of every table that is behind
 
 Say = Callable[[str], None]
 
