@@ -36,6 +36,7 @@ from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder
 from wal2lake.spark.tables import snapshots_root
+from wal2lake.spark.tablesync import TableSync
 from wal2lake.spark.waiting import Waiting
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -115,6 +116,7 @@ class Site:
         batches = self.batches(log)
         batches.look(self.position or log.start_lsn)
         self.apply(batches)
+        self.synchronize(batches)
         batches.require_all()
 
     def apply(self, batches: Batches, end: int | None = None) -> None:
@@ -127,9 +129,13 @@ class Site:
         batches.apply(list(control_rows(log, start, end, rules)))
         self.position = end
 
+    def synchronize(self, batches: Batches) -> None:
+        """What a thread does beside the stream."""
+        TableSync(batches, batches._snapshots, threading.Lock(), self.waiting, lambda: self.position).synchronize()
+
     def batches(self, log: ChangeLog) -> Batches:
         root = snapshots_root(self.config)
-        snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, lambda reason: None)
+        snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, self.waiting)
         return Batches(self.config, LOCAL, log, snapshots, self.waiting)
 
     def begin_new_log(self) -> None:
@@ -170,7 +176,7 @@ class SparkSite(Site):
 class _Local:
     """As much of a SparkSession as planning asks for."""
 
-    sparkContext = SimpleNamespace(defaultParallelism=2)
+    sparkContext = SimpleNamespace(defaultParallelism=2, addJobTag=repr, removeJobTag=repr)
 
 
 LOCAL: Any = _Local()

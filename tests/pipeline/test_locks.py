@@ -12,7 +12,7 @@ import pytest
 from tests.pipeline.conftest import Site
 from tests.pipeline.test_several_snapshots import first_half_then_lost, make_table, move_rows
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import ConnectError, InterruptedByUser
+from wal2lake.errors import ConnectError, InterruptedByUser, LockedError
 from wal2lake.spark import reread
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.pipeline import Pipeline
@@ -59,46 +59,20 @@ def with_a_new_one(site: Site) -> tuple[Site, Batches]:
     return site, batches
 
 
-def test_a_new_table_that_is_locked_is_left_to_the_next_look(with_a_new_one: tuple[Site, Batches]) -> None:
+def test_a_new_table_that_is_locked_is_read_later(with_a_new_one: tuple[Site, Batches]) -> None:
     site, batches = with_a_new_one
     with locked(site, "a"):
         site.apply(batches)
         site.same("public.b")
-    assert not batches.table("public", "a").in_lake
+        with pytest.raises(LockedError):
+            site.synchronize(batches)
     site.sql("DELETE FROM a", "INSERT INTO a VALUES (2)")
     site.apply(batches)
+    site.synchronize(batches)
     site.same("public.a", "public.b")
-
-
-def test_what_a_later_look_reads_holds_what_the_batch_passed_over(with_a_new_one: tuple[Site, Batches]) -> None:
-    site, batches = with_a_new_one
-    with locked(site, "a"):
-        site.apply(batches)
-    batches.look(site.position)
-    site.same("public.a")
     site.sql("UPDATE a SET id = 3")
     site.apply(batches)
-    site.same("public.a", "public.b")
-
-
-def test_a_new_table_of_which_some_was_read_waits(
-    site: Site, monkeypatch: pytest.MonkeyPatch, with_a_new_one: tuple[Site, Batches]
-) -> None:
-    """What was read must follow what came since, so the batch cannot pass over it."""
-    _, batches = with_a_new_one
-    site.configure_pipeline(snapshot_chunk_bytes=8192)
-    site.sql("ALTER TABLE a ADD pad text", "INSERT INTO a SELECT i, repeat('x', 500) FROM generate_series(2, 99) i")
-    batches = site.batches(ChangeLog.open(site.config.log.path))
-    with monkeypatch.context() as patch, pytest.raises(ConnectError):
-        patch.setattr("wal2lake.spark.snapshot.run_tasks", first_half_then_lost)
-        batches.look(site.position)
-    site.sql("UPDATE a SET pad = 'y' WHERE id < 10")
-    with locked(site, "a") as lock:
-        reasons = while_waiting(monkeypatch, site, lock.rollback)
-        site.apply(batches)
-    assert reasons
-    assert "public.a" in reasons[0]
-    site.same("public.a", "public.b")
+    site.same("public.a")
 
 
 def test_the_other_tables_of_a_batch_go_on_while_one_is_locked(two: Site, monkeypatch: pytest.MonkeyPatch) -> None:

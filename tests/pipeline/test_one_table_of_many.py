@@ -55,6 +55,7 @@ def test_a_new_table_that_the_periodic_look_finds(reader: Site) -> None:
     batches.look(log.last_end_lsn)
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
     batches.look(log.last_end_lsn)
+    site.synchronize(batches)
     with pytest.raises(RightsError, match="GRANT SELECT"):
         batches.require_all()
 

@@ -77,7 +77,7 @@ def test_without_anything_in_the_lake_the_server_is_needed(site: Site) -> None:
         started(site)._look(1)
 
 
-def test_a_new_table_in_a_batch_is_left_to_the_next_look(site: Site) -> None:
+def test_a_new_table_in_a_batch_is_read_when_the_server_is_back(site: Site) -> None:
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)", "CREATE TABLE public.b (id int PRIMARY KEY)")
     site.publish("b")
     site.run()
@@ -86,9 +86,11 @@ def test_a_new_table_in_a_batch_is_left_to_the_next_look(site: Site) -> None:
     go_away(site)
     pipeline = started(site)
     site.apply(pipeline._batches)
+    with pytest.raises(ConnectError):
+        site.synchronize(pipeline._batches)
     come_back(site)
     pipeline._batches._config = pipeline._batches._snapshots._config = site.config
-    assert pipeline._look(site.position)
+    site.synchronize(pipeline._batches)
     site.same("public.a")
 
 

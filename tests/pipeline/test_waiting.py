@@ -60,14 +60,16 @@ def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) 
         pid = writer.info.backend_pid
         told: list[dict[str, object]] = []
 
-        def pause(reason: str) -> None:
-            pipeline._waiting.pause(reason)
-            pipeline._tick()
-            told.append(site.status())
-            writer.commit()
+        class Telling(Waiting):
+            def pause(self, reason: str) -> None:
+                pipeline._reading.pause(reason)
+                pipeline._tick()
+                told.append(site.status())
+                writer.commit()
 
-        snapshots = Snapshots(site.config, batches._spark, snapshots_root(site.config), log.start_lsn, pause)
-        assert snapshots.take(batches.published()) == {}
+        root, waiting = snapshots_root(site.config), Telling(site.stop)
+        pipeline._snapshots = Snapshots(site.config, batches._spark, root, log.start_lsn, waiting)
+        assert pipeline._snapshots.read(batches.published()) == {}
     assert told[0]["state"] == "waiting"
     reason = rf"Before a snapshot, waiting for 1 transaction\(s\) that write to end: pid {pid} for \d+ s\."
     assert re.fullmatch(reason, str(told[0]["waiting_for"]))

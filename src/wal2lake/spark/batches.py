@@ -1,5 +1,6 @@
-"""Applying a batch: tables that are new are read first, targets follow their schemas, then one job does all tables.
+"""Applying a batch: targets follow their tables' schemas, then one job does all tables that go along with the stream.
 
+A table that is new is read before the stream begins, or else beside it (tablesync.py): no batch waits for one.
 An error that concerns one table quarantines it and the others go on; any other is raised once every table that met
 none is at the batch's end, so a transient one costs no other table its progress. A table that somebody's lock shuts
 is tried again until the lock is gone or the pipeline shall end; the batch waits for it, for all tables end at one LSN.
@@ -7,14 +8,13 @@ is tried again until the lock is gone or the pipeline shall end; the batch waits
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wal2lake.changelog.consumers import claims
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import ConnectError, LockedError
+from wal2lake.errors import Wal2LakeError
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.sinks.base import FileAction
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from wal2lake.config import Config
 
-_logger = logging.getLogger(__name__)
-
 
 class Batches:
     """What the stream calls between two offsets; not for two threads at once."""
@@ -61,8 +59,8 @@ class Batches:
         self._log = log
         self._snapshots = snapshots
         self._waiting = waiting
-        self._looked = False
-        self._retrying: list[Table] | None = None  # left out at the start, and not tried again yet; None: not known
+        self._known = self._looked = False
+        self._retrying: list[Table] = []  # left out at the start, and not tried again yet
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, int] = {}
 
@@ -81,81 +79,107 @@ class Batches:
         return self.tables[key]
 
     def look(self, end: int) -> None:
-        """Read every published table that is not in the lake; ``end``: where the stream stands.
+        """See to every published table that is not in the lake; ``end``: where the stream stands.
 
-        The first look tries those again too that were left out before, and those that ``retry_quarantined`` means;
-        what a transient error kept it from is left to the next one. Raises LockedError (see ``asking``).
+        If the lake has none at all they are read now, else they begin to be synchronized. The first look tries those
+        again too that were left out before, and those that ``retry_quarantined`` means; what a transient error kept it
+        from is left to the next one. Raises LockedError (see ``asking``).
         """
-        if not self._looked:
-            self._know_left_out()
-        self._snapshot(
-            table
-            for table in self.published()
-            if not (known := self.table(table.namespace, table.name)).in_lake
-            and (not self._looked or not known.quarantine)
-        )
+        self._know_earlier_ones()
+        unread = [table for table in self.published() if self._is_unread(self.table(table.namespace, table.name))]
+        if self.lake_has_tables():
+            for table in unread:
+                self.table(table.namespace, table.name).begin_sync(end)
+        elif unread:
+            self.land(unread, self._snapshots.read(unread))
         self._looked = True
         self.retry_quarantined(end)
+
+    def _is_unread(self, table: Table) -> bool:
+        return not table.in_lake and table.syncing is None and not (self._looked and table.quarantine)
+
+    def land(self, tables: Sequence[PublishedTable], failed: Mapping[str, Wal2LakeError]) -> None:
+        """Make tables of the lake of what was read; those that ``failed`` are left out with their reason."""
+        found = [(published, self.table(published.namespace, published.name)) for published in tables]
+        try:
+            failed = {**failed, **self._snapshots.land([one for one in tables if str(one) not in failed])}
+        finally:
+            for _, table in found:
+                table.load()
+        for published, table in found:
+            if error := failed.get(str(published)):
+                table.set_quarantine(error, 0)
+            elif table.syncing is None:
+                table.go_along()
 
     def lake_has_tables(self) -> bool:
         """The log alone is enough to go on with some."""
         root = snapshots_root(self._config)
         return any(TableFolder(root, *name).done() is not None for name in known_tables(root))
 
-    def _know_left_out(self) -> None:
+    def _know_earlier_ones(self) -> None:
+        """Once: the tables that did not go along with the stream when the last run ended, published or not."""
+        if self._known:
+            return
         root = snapshots_root(self._config)
         for name in known_tables(root):
-            if TableFolder(root, *name).quarantine() is not None:
+            folder = TableFolder(root, *name)
+            if folder.quarantine() is not None or folder.syncing() is not None:
                 self.table(*name)
+        self._drop_claims()
+        self._retrying = [table for table in self.tables.values() if table.quarantine is not None and table.in_lake]
+        self._known = True
+
+    def syncing(self) -> list[Table]:
+        """The tables that are synchronized beside the stream; any thread may ask."""
+        return [table for table in list(self.tables.values()) if table.syncing is not None]
 
     def retry_quarantined(self, end: int) -> None:
         """Once, bring the tables that are left out up to ``end``, if their reason is gone.
 
         Those that are not published any more as well: as long as they are left out, the log keeps their changes.
         """
-        if self._retrying is None:
-            self._drop_claims()
-            self._retrying = [table for table in self.tables.values() if table.quarantine is not None and table.in_lake]
-            self._log.refresh()
         while self._retrying:
-            table = self._retrying[0]
-            if table.quarantine is not None:
-                self._catch_up(table, table.quarantine.lsn, end)
+            while not self.catch_up(self._retrying[0], end):
+                self._waiting.go_on()
             del self._retrying[0]
 
-    def _catch_up(self, table: Table, start: int, end: int) -> None:
-        """Apply what ``table`` has missed in (start, end], in durable steps as large as a batch may be."""
-        size = self._config.pipeline.max_bytes_per_trigger
-        while start < end:
-            self._waiting.go_on()
-            reach = min(end, self._log.end_lsn_within(start, max_bytes=size))
+    def catch_up(self, table: Table, end: int) -> bool:
+        """Apply what ``table`` has missed, as much as a batch may hold, and make that durable.
+
+        ``end``: where the stream stands. True when the table is there and goes along, or cannot.
+        """
+        assert table.in_lake
+        start = table.applied_lsn
+        if start is not None and start < end:
+            self._log.refresh()
+            reach = min(end, self._log.end_lsn_within(start, max_bytes=self._config.pipeline.max_bytes_per_trigger))
             step = reach if reach > start else end
             rows = control_rows(self._log, start, step, self._rules)
             outcomes = self._try([item for item in plan_batch(rows) if str(item) == str(table)])
             for _, error in outcomes.others:
                 raise error
             if outcomes.failed:
-                return
-            table.move_quarantine(step)
-            start = step
-        table.lift_quarantine()
+                return True
+            table.caught_up_to(step)
+            if step < end:
+                return False
+        table.go_along()
+        return True
 
     def _drop_claims(self) -> None:
-        """Claims on the log of tables that are not left out: whoever wrote them died, or their folders were moved."""
-        held = {table.consumer for table in self.tables.values() if table.quarantine is not None}
+        """Claims on the log of tables that go along: whoever wrote them died, or their folders were moved."""
+        held = {table.consumer for table in self.tables.values() if table.claims()}
         for name in claims(self._log, self._config.pipeline.name):
             if name not in held:
                 self._log.forget(name)
 
     def apply(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Apply a batch, given its control rows."""
-        items = plan_batch(rows)
-        self._snapshot_unknown(items)
-        known = [(item, self.table(item.namespace, item.name)) for item in items]
-        for _, table in known:
-            if not table.in_lake:
-                table.pass_over()
-        items = [item for item, table in known if table.in_lake and table.quarantine is None]
+        known = [(item, self.table(item.namespace, item.name)) for item in plan_batch(rows)]
+        for item, table in known:
+            self._see_to(table, item.start)
+        items = [item for item, table in known if table.goes_along]
         while items := self._try(items).locked():
             names = ", ".join(str(item) for item in items)
             self._waiting.pause(f"Waiting for other sessions' locks to follow what became of {names}.")
@@ -166,42 +190,15 @@ class Batches:
         if left_out:
             raise quarantine_error(left_out)
 
-    def _snapshot_unknown(self, items: Sequence[TableBatch]) -> None:
-        """A relation that the log brings before its snapshot was added to the publication since.
-
-        If it cannot be read now, the batch passes over its changes: whatever snapshot reads it later has seen them, for
-        their transactions have ended. Unless a part of it was read before them, which they then had to follow.
-        """
-        tables = [self.table(item.namespace, item.name) for item in items]
-        unknown = [table for table in tables if not table.in_lake and table.quarantine is None]
-        while unknown and not self._snapshot_now(unknown):
-            self._waiting.pause(f"Waiting for other sessions' locks to go on reading {', '.join(map(str, unknown))}.")
-
-    def _snapshot_now(self, unknown: Sequence[Table]) -> bool:
-        """Read these tables, or leave them to the next look; False when a lock is in the way of one read in part."""
-        names = set(map(str, unknown))
-        try:
-            self._snapshot(table for table in self.published() if str(table) in names)
-        except (ConnectError, LockedError) as error:
-            if any(table.partly_read for table in unknown):
-                if isinstance(error, LockedError):
-                    return False
-                raise
-            _logger.warning("Reading %s later: %s", ", ".join(sorted(names)), error)
-        return True
-
-    def _snapshot(self, tables: Iterable[PublishedTable]) -> None:
-        pending = [(published, self.table(published.namespace, published.name)) for published in tables]
-        try:
-            failed = self._snapshots.take([published for published, _ in pending]) if pending else {}
-        finally:
-            for _, table in pending:
-                table.load()
-        for published, table in pending:
-            if error := failed.get(str(published)):
-                table.set_quarantine(error, 0)
-            else:
-                table.lift_quarantine()
+    def _see_to(self, table: Table, start: int) -> None:
+        """The log brings changes of a table that is not in the lake: it was published since the last look, or is left
+        out until it can be read, and whatever snapshot reads it then has seen what is passed over now."""
+        if table.in_lake or table.syncing is not None:
+            return
+        if table.quarantine is None:
+            table.begin_sync(start)
+        else:
+            table.pass_over()
 
     def _try(self, items: Sequence[TableBatch]) -> Outcomes:
         """Bring each table's part into the lake, if it can be; those that cannot go on are left out from there."""

@@ -33,6 +33,7 @@ from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.source import control_stream
 from wal2lake.spark.status import Ticker
 from wal2lake.spark.tables import exclusive, snapshots_root
+from wal2lake.spark.tablesync import TableSync
 from wal2lake.spark.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -69,11 +70,12 @@ class Pipeline:
     def __init__(self, config: Config, stop: threading.Event) -> None:
         self._config = config
         self._stop = stop
-        self._waiting = Waiting(stop)
-        self._progress = Progress(config, self._waiting)
+        self._waiting, self._reading = Waiting(stop), Waiting(stop)
+        self._progress = Progress(config, self._waiting, self._reading)
         self._turn = threading.Lock()  # held by a batch, or by a look for new tables
         self._failure: BaseException | None = None
         self._snapshots: Snapshots | None = None
+        self._streams = False
 
     def run(self, *, until: int | None = None, available_now: bool = False) -> None:
         """See run_pipeline."""
@@ -115,21 +117,22 @@ class Pipeline:
         self._waiting.go_on()
         require_readable(self._checkpoint, beginning(log))
         root = snapshots_root(self._config)
-        snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._waiting.pause)
+        snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._reading)
         self._snapshots = snapshots
         self._batches = Batches(self._config, spark, log, snapshots, self._waiting)
         self._progress.follow(self._batches)
         while not self._look(self._position(log)) and not self._batches.lake_has_tables():
             self._waiting.pause("Waiting for other sessions' locks to see what is published.")
         self._waiting.go_on()
+        sync = TableSync(self._batches, snapshots, self._turn, self._reading, lambda: self._progress.applied)
         query = self._start(spark, available_now)
         try:
-            self._watch(query, until)
+            self._watch(query, sync, until)
         except InterruptedByUser:  # a batch that waited for somebody's lock
             if not self._stop.is_set():
                 raise
         finally:
-            self._end(query)
+            self._end(query, sync)
         self._batches.require_all()
 
     @property
@@ -142,6 +145,7 @@ class Pipeline:
         seconds = self._config.pipeline.trigger_seconds
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{seconds} seconds"}
         query: StreamingQuery = writer.trigger(**trigger).start()
+        self._streams = True
         return query
 
     def _batch(self, rows: DataFrame, number: int) -> None:
@@ -159,11 +163,12 @@ class Pipeline:
                 self._failure = self._failure or error
                 raise
 
-    def _watch(self, query: StreamingQuery, until: int | None) -> None:
+    def _watch(self, query: StreamingQuery, sync: TableSync, until: int | None) -> None:
         looked = time.monotonic()
         log = ChangeLog.open(self._config.log.path)  # this thread's own
         while query.isActive and not self._stop.is_set():
             self._wait(query)
+            sync.tick()
             self._progress.advance(progress_lsn(query))
             if until is not None and self._progress.reached(until):
                 break
@@ -173,6 +178,8 @@ class Pipeline:
                 self._trim(log)
                 looked = time.monotonic()
         self._wait(query)
+        if not self._stop.is_set():
+            sync.finish()  # an end that was asked for beforehand is one of all tables
         self._trim(log)  # a run of few seconds had no other turn
 
     def _trim(self, log: ChangeLog) -> None:
@@ -201,9 +208,10 @@ class Pipeline:
         except (PySparkException, Py4JError) as error:
             raise (self._failure or spark_failure(error)) from error
 
-    def _end(self, query: StreamingQuery) -> None:
+    def _end(self, query: StreamingQuery, sync: TableSync) -> None:
         """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
         self._waiting.close()
+        sync.end()
         with self._turn:
             pass
         query.stop()
@@ -211,9 +219,9 @@ class Pipeline:
     def _tick(self) -> None:
         """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""
         copying = self._snapshots is not None and self._snapshots.copying
-        if copying and self._stop.is_set():
-            self._spark.sparkContext.cancelAllJobs()
-        self._progress.write(copying)
+        if self._snapshots is not None and self._stop.is_set():
+            self._snapshots.cancel()
+        self._progress.write(copying and not self._streams)
 
 
 def progress_lsn(query: StreamingQuery) -> int:

@@ -36,9 +36,11 @@ class _Count(NamedTuple):
 class Progress:
     """Written to by the pipeline's threads, read by the one that writes the status; each value stands for itself."""
 
-    def __init__(self, config: Config, waiting: Waiting) -> None:
+    def __init__(self, config: Config, waiting: Waiting, reading: Waiting) -> None:
+        """``waiting``: what keeps the stream; ``reading``: what keeps tables from being read."""
         self._config = config
         self._waiting = waiting
+        self._reading = reading
         self.status = PipelineStatus()
         self._applied = 0
         self._log: ChangeLog | None = None
@@ -90,14 +92,15 @@ class Progress:
         write_status(self._log.storage, self.status)
 
     def write(self, copying: bool) -> None:
-        """Bring the status up to date and publish it; ``copying``: tables are being read."""
+        """Bring the status up to date and publish it; ``copying``: tables are being read, and no stream runs."""
         if self._log is None:
             return
         self._log.refresh()
         self._measure(self._log)
-        self.status.waiting_for = self._waiting.reason
+        stands_still = self._waiting.reason or (self._reading.reason if copying else None)
+        self.status.waiting_for = stands_still or self._reading.reason
         if self._batches is not None:
-            self.status.state = "waiting" if self.status.waiting_for else "snapshot" if copying else "streaming"
+            self.status.state = "waiting" if stands_still else "snapshot" if copying else "streaming"
         for table in list(self._batches.tables.values()) if self._batches else ():
             self._measure_table(table)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
@@ -119,8 +122,8 @@ class Progress:
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
         status.reason = table.quarantine.reason if table.quarantine else None
-        applied = table.quarantine.lsn if table.quarantine else self._applied if table.in_lake else 0
-        status.applied_lsn = str(LSN(applied))
+        applied = self._applied if table.goes_along else table.applied_lsn
+        status.applied_lsn = str(LSN(applied or 0))
         status.state = self._state(table)
 
     def _count_rows(self, table: Table, changes: int) -> int:
@@ -139,6 +142,8 @@ class Progress:
             return "quarantined"
         if not table.in_lake:
             return "snapshot"
+        if table.syncing is not None:
+            return "catching_up"
         behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)
         return "catching_up" if behind else "streaming"
 

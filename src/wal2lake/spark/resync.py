@@ -48,6 +48,6 @@ def _put_aside(table: Table) -> Path | None:
     if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
         aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         lake.rename(aside)
-    table.lift_quarantine()
+    table.go_along()
     shutil.rmtree(table.folder.path)
     return aside

@@ -18,8 +18,8 @@ has it by creating a slot).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.landing import land_snapshot, target_schema
 from wal2lake.spark.table_folder import Chunk, DoneChunk, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
+from wal2lake.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from wal2lake.config import Config
 
 _ROUNDS = 20
+_TAG = "wal2lake-snapshot"  # of the Spark jobs that read chunks
 _NAMED = 5  # of the transactions that are waited for
 
 
@@ -75,38 +77,54 @@ class CopyTask:
 class Snapshots:
     """Brings tables into the lake. ``root``: the folder of the tables' folders; ``lsn``: where the log starts."""
 
-    def __init__(self, config: Config, spark: SparkSession, root: Path, lsn: int, pause: Callable[[str], None]) -> None:
-        """``pause(reason)`` sleeps a little while something is waited for, and raises to give up.
-
-        ``copying`` tells other threads that chunks are being read.
-        """
+    def __init__(self, config: Config, spark: SparkSession, root: Path, lsn: int, waiting: Waiting) -> None:
+        """``copying`` tells other threads that chunks are being read."""
         self._config = config
         self._spark = spark
         self._root = root
         self._lsn = lsn
-        self._pause = pause
+        self._waiting = waiting
         self.copying = False
 
-    def take(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
-        """Bring ``tables`` into the lake; those that cannot be come back with their reason.
+    def read(self, tables: Sequence[PublishedTable], *, gently: bool = False) -> dict[str, Wal2LakeError]:
+        """Read ``tables`` into data files; those that cannot be read come back with their reason.
 
+        ``gently``: in Spark jobs of few chunks, so that another thread's jobs get their turn between two.
         Raises what concerns more than one table; whatever is read by then stays read.
         """
         failed: dict[str, Wal2LakeError] = {}
-        self.copying = True
-        try:
+        with self._copying():
             for _ in range(_ROUNDS):
                 unread = [t for t in tables if str(t) not in failed and not self._is_read(t)]
-                if not unread or not self._copy(unread, failed):
+                if not unread or not self._copy(unread, failed, gently):
                     break
+        return failed
+
+    @contextmanager
+    def _copying(self) -> Iterator[None]:
+        context = self._spark.sparkContext
+        context.addJobTag(_TAG)
+        self.copying = True
+        try:
+            yield
         finally:
             self.copying = False
+            context.removeJobTag(_TAG)
+
+    def cancel(self) -> None:
+        """Another thread gives up the chunks that are being read, if any; what is read by then stays read."""
+        if self.copying:
+            self._spark.sparkContext.cancelJobsWithTag(_TAG)
+
+    def land(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
+        """Make tables of the lake of what is read whole; where that fails, the table comes back with its reason."""
+        failed: dict[str, Wal2LakeError] = {}
         for table in tables:
-            if str(table) not in failed and self._is_read(table):
+            if self._is_read(table):
                 self._land(table, failed)
         return failed
 
-    def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError]) -> bool:
+    def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], gently: bool) -> bool:
         """One round; True when a table changed under it, and another round is due."""
         settings = self._config.source
         with asking(settings.dsn) as connection:
@@ -121,12 +139,19 @@ class Snapshots:
                     if table.relation_id in unread
                     for task in self._tasks(table, heaps[table.relation_id], keeper.identity)
                 ]
-                outcomes = run_tasks(self._spark, copy_chunk, tasks)
+                outcomes = self._run(tasks, self._spark.sparkContext.defaultParallelism if gently else len(tasks))
         return _sort_out(tasks, outcomes, failed)
+
+    def _run(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
+        outcomes: list[int | Wal2LakeError] = []
+        for first in range(0, len(tasks), max(1, at_once)):
+            self._waiting.go_on()
+            outcomes += run_tasks(self._spark, copy_chunk, tasks[first : first + at_once])
+        return outcomes
 
     def _wait(self, running: Sequence[Writer]) -> None:
         some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
-        self._pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
+        self._waiting.pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
 
     def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity) -> Iterator[CopyTask]:
         plan = self._plan(table, heap)

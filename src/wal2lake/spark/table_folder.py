@@ -2,7 +2,8 @@
 
 The rule: a file that says "done" is written once, whole, and never changed (``plan.json``, ``chunk-….json``,
 ``done.json``); what follows the stream is one small document, replaced atomically (``columns.json``,
-``converging.json``, ``quarantine.json``). Whoever dies between two files leaves a state that the next run goes on from.
+``converging.json``, ``sync.json``, ``quarantine.json``). Whoever dies between two files leaves a state that the next
+run goes on from.
 """
 
 from __future__ import annotations
@@ -192,6 +193,18 @@ class TableFolder:
     def converge_until(self, lsn: int) -> None:
         if lsn > self.converging_until():
             self._write("converging.json", {"lsn": int(lsn)})
+
+    def syncing(self) -> int | None:
+        """LSN up to which the table is applied while it is synchronized beside the stream; None: it is not."""
+        document = self._read("sync.json")
+        return None if document is None else int(document["lsn"])
+
+    def sync(self, lsn: int) -> None:
+        self._storage.make_folders()
+        self._write("sync.json", {"lsn": int(lsn)})
+
+    def end_sync(self) -> None:
+        self._storage.remove("sync.json")
 
     def quarantine(self) -> Quarantine | None:
         document = self._read("quarantine.json")

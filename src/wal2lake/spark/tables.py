@@ -26,7 +26,11 @@ _PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives 
 
 
 class Table:
-    """One table: what it was read by, where it goes, and why it is left out, if it is."""
+    """One table: what it was read by, where it goes, and why it does not go with the stream, if so.
+
+    ``quarantine``: it is left out for a reason. ``syncing``: it is synchronized beside the stream, and applied up to
+    that LSN. Either way the log keeps what comes after, by a claim of the table's own.
+    """
 
     def __init__(self, config: Config, log: ChangeLog, namespace: str, name: str) -> None:
         self.folder = TableFolder(snapshots_root(config), namespace, name)
@@ -41,6 +45,7 @@ class Table:
         self._plan = self.folder.plan()
         self._done = self.folder.done()
         self.quarantine: Quarantine | None = self.folder.quarantine()
+        self.syncing = None if self.quarantine is not None else self.folder.syncing()
 
     def __str__(self) -> str:
         return self._name
@@ -51,9 +56,16 @@ class Table:
         return self._done is not None
 
     @property
-    def partly_read(self) -> bool:
-        """A snapshot that is not finished has read some of it."""
-        return not self.in_lake and self._plan is not None and bool(self.folder.chunks(self._plan.plan_id))
+    def goes_along(self) -> bool:
+        """It is in the lake, and each batch brings it to the batch's end."""
+        return self.in_lake and self.quarantine is None and self.syncing is None
+
+    @property
+    def applied_lsn(self) -> int | None:
+        """How far it is by itself; None when it goes along with the stream, or is not in the lake."""
+        if self.quarantine is not None:
+            return self.quarantine.lsn
+        return self.syncing if self.in_lake else None
 
     @property
     def plan(self) -> SnapshotPlan:
@@ -62,7 +74,9 @@ class Table:
 
     @property
     def chunks(self) -> int:
-        return 0 if self._plan is None else len(self._plan.chunks)
+        """How many it is read in; 0 as long as nobody has planned that."""
+        plan = self._plan if self.in_lake else self.folder.plan()
+        return 0 if plan is None else len(plan.chunks)
 
     def snapshot_at(self, lsn: int) -> SnapshotIdentity | None:
         """The oldest snapshot that read the table, if it may have seen transactions that end above ``lsn``."""
@@ -93,28 +107,55 @@ class Table:
             self._plan = self.folder.void(self._plan)
             self._voided = self._plan.plan_id
 
+    def begin_sync(self, lsn: int) -> None:
+        """The stream stands at ``lsn`` and goes on without the table, until that is read and has caught up."""
+        self._log.forget(self.consumer)  # whatever an earlier run left there may lie after this LSN
+        self._log.release(self.consumer, lsn)
+        self.folder.sync(lsn)
+        self.folder.lift_quarantine()
+        self.quarantine, self.syncing = None, lsn
+
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
         """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew anyway)."""
         if lsn:
             self._log.release(self.consumer, lsn)
         self.folder.set_quarantine(error, lsn)
-        self.quarantine = self.folder.quarantine()
+        self.folder.end_sync()  # after that: a table that is behind is never without a mark
+        if not lsn:
+            self._log.forget(self.consumer)
+        self.quarantine, self.syncing = self.folder.quarantine(), None
 
-    def move_quarantine(self, lsn: int) -> None:
+    def caught_up_to(self, lsn: int) -> None:
         """It is applied up to ``lsn``: only when that is durable may the log let go of what comes before."""
-        self.folder.move_quarantine(lsn)
-        self.quarantine = self.folder.quarantine()
+        if self.quarantine is not None:
+            self.folder.move_quarantine(lsn)
+            self.quarantine = self.folder.quarantine()
+        else:
+            self.folder.sync(lsn)
+            self.syncing = lsn
         self._log.release(self.consumer, lsn)
 
-    def lift_quarantine(self) -> None:
-        if self.quarantine is not None:
+    def go_along(self) -> None:
+        """Nothing keeps it from going with the stream any more."""
+        if self.quarantine is not None or self.syncing is not None:
             self.folder.lift_quarantine()
+            self.folder.end_sync()
             self._log.forget(self.consumer)
-            self.quarantine = None
+            self.quarantine = self.syncing = None
+
+    def give_up(self) -> None:
+        """It is not published any more and not in the lake: what was read of it is void, for its changes go unheard."""
+        self.load()
+        self.pass_over()
+        self.go_along()
+
+    def claims(self) -> bool:
+        """The log has to keep changes for it."""
+        return self.syncing is not None or (self.quarantine is not None and self.quarantine.lsn > 0)
 
     @property
     def consumer(self) -> str:
-        """Its name as a consumer of the log while it is left out."""
+        """Its name as a consumer of the log while it does not go with the stream."""
         return claim(self.target.pipeline, self.folder.path.name)
 
 

@@ -34,9 +34,13 @@ class Waiting:
     def close(self) -> None:
         self.closed = True
 
+    @property
+    def is_over(self) -> bool:
+        return self.closed or self._stop.is_set()
+
     def go_on(self) -> None:
         """Between two steps that may take long; raises InterruptedByUser when the pipeline shall end."""
-        if self.closed or self._stop.is_set():
+        if self.is_over:
             raise InterruptedByUser("The pipeline was told to stop.")
 
     def pause(self, reason: str) -> None:

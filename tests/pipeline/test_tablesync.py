@@ -1,0 +1,220 @@
+"""A table that is new comes in beside the stream: no other table waits, and whoever dies in between is continued."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.pipeline.conftest import Site, run_here
+from tests.pipeline.test_killed import capturing
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import SchemaChangeError
+from wal2lake.spark.batches import Batches
+from wal2lake.spark.pipeline import run_pipeline
+
+pytestmark = pytest.mark.server
+
+
+class DiedError(BaseException):
+    """Nothing of ours is in its way, as nothing is in SIGKILL's."""
+
+
+def die(*_: object, **__: object) -> None:
+    raise DiedError
+
+
+def die_after_half(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    run_here(spark, task, items[: max(1, len(items) // 2)])
+    raise DiedError
+
+
+@pytest.fixture(params=["PRIMARY KEY", ""], ids=["key", "no key"])
+def new_table(site: Site, request: pytest.FixtureRequest) -> Site:
+    """public.b is in the lake; public.a, of many chunks, was published since."""
+    site.configure_pipeline(snapshot_chunk_bytes=8192)
+    site.sql(
+        f"CREATE TABLE public.a (id int {request.param}, n int, pad text) WITH (autovacuum_enabled = off)",
+        "ALTER TABLE a REPLICA IDENTITY FULL",
+        "INSERT INTO a SELECT i, 0, repeat('x', 400) FROM generate_series(1, 100) i",
+        "CREATE TABLE public.b (id int PRIMARY KEY)",
+    )
+    site.publish("b")
+    site.run()
+    site.sql("ALTER PUBLICATION pub ADD TABLE a")
+    return site
+
+
+def opened(site: Site) -> Batches:
+    """What a new process knows, where the stream stands."""
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    batches.look(site.position)
+    return batches
+
+
+def goes_on(site: Site, batches: Batches, number: int) -> None:
+    """Both tables change, the stream goes past it, and what nobody needs any more is removed from the log."""
+    site.sql(
+        f"UPDATE a SET n = n + 1 WHERE id % 7 = {number}",
+        f"DELETE FROM a WHERE id = {number + 20}",
+        f"INSERT INTO a VALUES ({number + 1000}, 0, 'new')",
+        f"UPDATE a SET n = -1 WHERE id = {number + 999}",
+        f"INSERT INTO b VALUES ({number})",
+    )
+    site.apply(batches)
+    site.same("public.b")
+    log = ChangeLog.open(site.config.log.path)
+    log.release(site.config.pipeline.name, site.position)
+    log.trim(0)
+
+
+def segments(site: Site) -> int:
+    return len(ChangeLog.open(site.config.log.path).segments)
+
+
+DEATHS = {
+    "before it is read": ("wal2lake.spark.snapshot.Snapshots.read", die),
+    "half read": ("wal2lake.spark.snapshot.run_tasks", die_after_half),
+    "read, not in the lake": ("wal2lake.spark.snapshot.Snapshots.land", die),
+    "in the lake": ("wal2lake.spark.landing.TableFolder.finish", die),
+    "done": ("wal2lake.spark.batches.Batches.catch_up", die),
+    "applied, not marked": ("wal2lake.spark.tables.Table.caught_up_to", die),
+    "caught up": ("wal2lake.spark.tables.Table.go_along", die),
+    "unmarked, with its claim": ("wal2lake.changelog.log.ChangeLog.forget", die),
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_whoever_dies_is_continued(new_table: Site, death: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = new_table
+    batches = opened(site)
+    goes_on(site, batches, 1)
+    with monkeypatch.context() as patch, pytest.raises(DiedError):
+        patch.setattr(*DEATHS[death])
+        site.synchronize(batches)
+    batches = opened(site)
+    goes_on(site, batches, 2)
+    goes_on(site, batches, 3)
+    site.synchronize(batches)
+    site.same("public.a", "public.b")
+    goes_on(site, batches, 4)
+    site.same("public.a")
+    assert list(ChangeLog.open(site.config.log.path).released()) == [site.config.pipeline.name]
+    assert segments(site) == 1
+
+
+def test_what_was_missed_is_applied_in_steps_between_which_the_stream_goes_on(
+    new_table: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = new_table
+    batches = opened(site)
+    for number in range(1, 6):
+        goes_on(site, batches, number)
+    assert segments(site) >= 5, "the log keeps what the table will need"
+    site.configure_pipeline(max_bytes_per_trigger=200)
+    batches._config = site.config
+    steps: list[int] = []
+
+    def step(self: Batches, table: Any, end: int) -> bool:
+        if len(steps) == 3:
+            goes_on(site, batches, 6)
+        steps.append(end)
+        return original(self, table, end)
+
+    original = Batches.catch_up
+    monkeypatch.setattr(Batches, "catch_up", step)
+    site.synchronize(batches)
+    assert len(set(steps)) == 2
+    assert len(steps) > 5
+    site.same("public.a", "public.b")
+
+
+def test_a_table_that_the_log_brings_before_it_was_looked_for(new_table: Site) -> None:
+    site = new_table
+    site.sql("ALTER PUBLICATION pub DROP TABLE a")
+    batches = opened(site)
+    site.sql("ALTER PUBLICATION pub ADD TABLE a")
+    goes_on(site, batches, 1)
+    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    goes_on(site, batches, 2)
+    site.synchronize(batches)
+    site.same("public.a")
+
+
+def test_a_table_that_is_not_published_any_more_keeps_nothing(new_table: Site) -> None:
+    site = new_table
+    batches = opened(site)
+    site.sql("ALTER PUBLICATION pub DROP TABLE a")
+    goes_on(site, batches, 1)
+    site.synchronize(batches)
+    assert not batches.syncing()
+    goes_on(site, batches, 2)
+    assert segments(site) == 1
+    batches.require_all()
+
+
+def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site) -> None:
+    site = new_table
+    batches = opened(site)
+    table = batches.table("public", "a")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(DiedError):
+        patch.setattr(Batches, "catch_up", die)
+        site.synchronize(batches)
+    goes_on(site, batches, 1)
+    site.sql("ALTER TABLE a RENAME n TO m", "INSERT INTO a VALUES (5000, 1, 'x')")
+    site.apply(batches)
+    site.synchronize(batches)
+    assert table.syncing is None
+    with pytest.raises(SchemaChangeError, match="renamed"):
+        batches.require_all()
+    with pytest.raises(SchemaChangeError, match="renamed"):
+        opened(site).require_all()
+
+
+def state(site: Site, table: str) -> str:
+    if not (Path(site.config.log.path) / "status/pipeline.json").exists():
+        return ""
+    found = site.status()["tables"].get(table, {})
+    return str(found.get("state", ""))
+
+
+def eventually(condition: Callable[[], bool], pipeline: threading.Thread) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert pipeline.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.spark
+def test_other_tables_go_on_while_one_cannot_be_read_yet(spark_site: Site) -> None:
+    """A transaction that writes keeps its snapshot waiting; the stream brings its changes before it is looked for."""
+    site = spark_site
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY, n int)", "INSERT INTO a VALUES (1, 0), (2, 0)")
+    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)", "CREATE TABLE public.unpublished (id int)")
+    site.sql("CREATE PUBLICATION pub FOR TABLE b")
+    stop = threading.Event()
+    pipeline = threading.Thread(target=run_pipeline, args=(site.config, stop))
+    with capturing(site), psycopg.connect(site.dsn) as writer:
+        pipeline.start()
+        try:
+            eventually(lambda: state(site, "public.b") == "streaming", pipeline)
+            writer.execute("INSERT INTO unpublished VALUES (1)")
+            site.sql("ALTER PUBLICATION pub ADD TABLE a", "UPDATE a SET n = 1 WHERE id = 1")
+            eventually(lambda: state(site, "public.a") == "snapshot", pipeline)
+            site.sql("INSERT INTO b VALUES (1)", "DELETE FROM a WHERE id = 2")
+            eventually(lambda: len(site.lake("public.b")) == 1, pipeline)
+            eventually(lambda: "transaction(s) that write" in (site.status()["waiting_for"] or ""), pipeline)
+            assert site.status()["state"] == "streaming"
+            writer.commit()
+            eventually(lambda: state(site, "public.a") == "streaming", pipeline)
+            site.same("public.a", "public.b")
+        finally:
+            stop.set()
+            pipeline.join(60)
+    assert not pipeline.is_alive()
