@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site, run_here
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
 from wal2lake.sinks.base import TargetError
 from wal2lake.spark import apply
@@ -42,6 +43,26 @@ def test_the_snapshot_and_every_change_are_rows(site: Site, tmp_path: Path, monk
     site.position = 0
     site.run()
     assert operations(site, "public.t", "id", "more")[3:] == changes
+
+
+def test_a_table_that_comes_in_beside_the_stream(site: Site, tmp_path: Path) -> None:
+    site.configure(tmp_path, mode="append")
+    site.sql("CREATE TABLE public.t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 0), (2, 0)")
+    site.sql("CREATE TABLE public.other (id int)")
+    site.publish("other")
+    site.run()
+    batches = site.batches(ChangeLog.open(site.config.log.path))
+    site.sql("ALTER PUBLICATION pub ADD TABLE t", "UPDATE t SET n = 1 WHERE id = 1")
+    site.apply(batches)
+    batches._snapshots.read([table for table in batches.published() if table.name == "t"])
+    site.sql("UPDATE t SET n = 2 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    site.apply(batches)
+    site.synchronize(batches)
+    site.sql("INSERT INTO t VALUES (3, 0)")
+    site.apply(batches)
+    rows = operations(site, "public.t", "id", "n")
+    assert sorted(rows[:2]) == [("R", 1, 1), ("R", 2, 0)]
+    assert rows[2:] == [("U", 1, 2), ("D", 2, None), ("I", 3, 0)]
 
 
 def test_no_task_no_commit(site: Site, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Who keeps the log from being trimmed, and how one that never comes back is forgotten.
 
-The rule: what a pipeline may still need is not taken from it. A table that is left out has a claim of its own, named
-``<pipeline>@<schema>.<table>``; it goes with its reason or with its whole pipeline, and no pipeline goes while it runs.
+The rule: what a pipeline may still need is not taken from it. A table that is left out, or comes in beside the stream,
+has a claim of its own, named ``<pipeline>@<schema>.<table>``; it goes when the table goes along again or with its
+whole pipeline, and no pipeline goes while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _CLAIM = "@"  # in no pipeline's name and in no consumer option
 
 
 def claim(pipeline: str, table: str) -> str:
-    """The consumer that keeps what a table needs while ``pipeline`` leaves it out."""
+    """The consumer that keeps what a table needs while ``pipeline`` goes on without it."""
     return f"{pipeline}{_CLAIM}{table}"
 
 
@@ -48,7 +49,7 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
         raise ConfigError(f"The change log {log.storage.root} has no consumer {name}.", hint=have)
     if is_claim:
         raise ConfigError(
-            f"{name} keeps what the table {table} needs, which the pipeline {pipeline!r} leaves out.",
+            f"{name} keeps what the table {table} needs, which the pipeline {pipeline!r} leaves out or still reads.",
             hint="`wal2lake status` says why; `wal2lake resync` the table to read it anew, and this goes."
             f" If that pipeline is no more: `wal2lake log forget {pipeline}`.",
         )
