@@ -90,9 +90,17 @@ def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("half", [first_half_then_lost, last_half_then_lost])
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+@pytest.mark.parametrize("part_rows", [1, 1000])
 def test_rows_that_move_between_chunks_of_two_snapshots(
-    site: Site, lose_keeper: Callable[[Any], None], read_again: list[int], half: Any, identity: str
+    site: Site,
+    lose_keeper: Callable[[Any], None],
+    read_again: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    half: Any,
+    identity: str,
+    part_rows: int,
 ) -> None:
+    monkeypatch.setattr("wal2lake.spark.landing._PART_ROWS", part_rows)
     make_table(site, identity)
     lose_keeper(half)
     read = site.folder("public.t").count_chunks()

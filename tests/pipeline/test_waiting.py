@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import threading
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import InterruptedByUser
-from wal2lake.spark.pipeline import Pipeline
+from wal2lake.config import Config
+from wal2lake.errors import InterruptedByUser, SparkError
+from wal2lake.spark.pipeline import Pipeline, run_pipeline
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.tables import snapshots_root
 from wal2lake.spark.waiting import Waiting
@@ -44,6 +46,27 @@ def test_whoever_waits_hears_that_it_is_over(end: str) -> None:
     stop.set() if end == "stop" else waiting.close()
     with pytest.raises(InterruptedByUser):
         waiting.pause("For ever.")
+
+
+@pytest.mark.server
+def test_the_status_says_that_spark_is_being_started(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
+    site.publish("a")
+    told: list[object] = []
+
+    def fail(_: Config) -> None:
+        deadline = time.monotonic() + 30
+        while not told and time.monotonic() < deadline:
+            if (Path(site.config.log.path) / "status/pipeline.json").exists():
+                told.append(site.status()["state"])
+            time.sleep(0.05)
+        raise SparkError("No Java.")
+
+    monkeypatch.setattr("wal2lake.spark.pipeline.build_session", fail)
+    with pytest.raises(SparkError):
+        run_pipeline(site.config)
+    assert told == ["starting"]
+    assert site.status()["state"] == "failed"
 
 
 @pytest.mark.server

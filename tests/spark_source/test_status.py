@@ -46,7 +46,8 @@ def test_a_failure_that_stays_is_raised_at_the_end() -> None:
 @pytest.fixture
 def progress(log: LogScript) -> Progress:
     log.transactions([])
-    progress = Progress(Config(log=LogConfig(path=log.path)), Waiting(threading.Event()))
+    waiting = Waiting(threading.Event())
+    progress = Progress(Config(log=LogConfig(path=log.path)), waiting, waiting)
     progress.open(log.start)
     return progress
 

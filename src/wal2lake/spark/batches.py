@@ -91,22 +91,18 @@ class Batches:
             for table in unread:
                 self.table(table.namespace, table.name).begin_sync(end)
         elif unread:
-            self.land(unread, self._snapshots.read(unread))
+            self.know_taken(unread, self._snapshots.take(unread))
         self._looked = True
         self.retry_quarantined(end)
 
     def _is_unread(self, table: Table) -> bool:
         return not table.in_lake and table.syncing is None and not (self._looked and table.quarantine)
 
-    def land(self, tables: Sequence[PublishedTable], failed: Mapping[str, Wal2LakeError]) -> None:
-        """Make tables of the lake of what was read; those that ``failed`` are left out with their reason."""
-        found = [(published, self.table(published.namespace, published.name)) for published in tables]
-        try:
-            failed = {**failed, **self._snapshots.land([one for one in tables if str(one) not in failed])}
-        finally:
-            for _, table in found:
-                table.load()
-        for published, table in found:
+    def know_taken(self, tables: Sequence[PublishedTable], failed: Mapping[str, Wal2LakeError]) -> None:
+        """A snapshot of ``tables`` was taken; those that ``failed`` are left out with their reason."""
+        for published in tables:
+            table = self.table(published.namespace, published.name)
+            table.load()
             if error := failed.get(str(published)):
                 table.set_quarantine(error, 0)
             elif table.syncing is None:

@@ -2,7 +2,8 @@
 
 The rule: every commit carries an LSN of its own, the last of them the log's start, so whoever dies in between is
 continued by doing all of it again: a sink passes over what it has applied. Newer chunks win: rows of their keys are
-deleted from what older snapshots read before their files are committed.
+deleted from what older snapshots read before their files are committed. That goes in parts of so many rows, for their
+keys are held in memory.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from wal2lake.spark.chunks import planned_schema
 from wal2lake.spark.table_folder import Done, DoneChunk, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
 
+_PART_ROWS = 4_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The files that one snapshot read."""
+    """Files that one snapshot read."""
 
     snapshot: SnapshotIdentity
     actions: list[FileAction]
@@ -35,10 +38,11 @@ class Stage:
 
 def land_snapshot(folder: TableFolder, plan: SnapshotPlan, target: Target, name: tuple[str, str], lsn: int) -> Done:
     """Commit the finished chunks of ``plan`` so that the target stands at ``lsn``; doing it again changes nothing."""
-    chunks = list(folder.chunks(plan.plan_id).values())
+    chunks = sorted(folder.chunks(plan.plan_id).values(), key=lambda chunk: chunk.number)
     stages = stages_of(chunks)
     schema = planned_schema(plan, *name)
-    commit_stages(target.sink(), stages, plan, target_schema(schema, target), lsn)
+    parts = [part for stage in stages[1:] for part in parts_of(stage)]
+    commit_stages(target.sink(), [stages[0], *parts], plan, target_schema(schema, target), lsn)
     if len(stages) > 1:
         folder.converge_until(max(stage.snapshot.bound_lsn for stage in stages))
     snapshots = [json.loads(stage.snapshot.to_json()) for stage in stages]
@@ -62,11 +66,23 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 
 
+def parts_of(stage: Stage) -> list[Stage]:
+    """The stage in parts of about _PART_ROWS rows. No two rows of a snapshot have one key, so any order will do."""
+    parts, rows = [Stage(stage.snapshot, [])], 0
+    for action in stage.actions:
+        if rows >= _PART_ROWS:
+            parts.append(Stage(stage.snapshot, []))
+            rows = 0
+        parts[-1].actions.append(action)
+        rows += action.rows
+    return parts
+
+
 def commit_stages(sink: Sink, stages: Sequence[Stage], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
-    """Commit the oldest files, then for each newer snapshot delete the keys it read, and commit its files.
+    """Commit the oldest files, then for each later stage delete the keys it read, and commit its files.
 
     The first bears the plan's id: a table that stands at the same LSN by another snapshot is replaced like any other.
-    The 2n − 1 commits of n snapshots take the last LSNs up to ``lsn``: below the log's start, where nothing else is.
+    The 2n − 1 commits of n stages take the last LSNs up to ``lsn``: below the log's start, where nothing else is.
     """
     assert plan.key or len(stages) == 1, "rows without a key cannot come from several snapshots"
     at = lsn - 2 * (len(stages) - 1)

@@ -82,7 +82,7 @@ class Pipeline:
         try:
             log = self._await_log()
             alone, told = exclusive(self._config, self._stop), self._progress.last_word(self._stop)
-            with alone, told, self._session() as spark, Ticker(self._tick, _STATUS_S):
+            with alone, told, Ticker(self._tick, _STATUS_S), self._session() as spark:
                 self._work(spark, log, until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():
@@ -106,12 +106,12 @@ class Pipeline:
     def _session(self) -> Iterator[SparkSession]:
         """A session of our own is stopped at the end, one that was there is left."""
         guest = running_session() is not None
-        self._spark = build_session(self._config)
+        session = build_session(self._config)
         try:
-            yield self._spark
+            yield session
         finally:
             if not guest:
-                self._spark.stop()
+                session.stop()
 
     def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
         self._waiting.go_on()

@@ -86,6 +86,11 @@ class Snapshots:
         self._waiting = waiting
         self.copying = False
 
+    def take(self, tables: Sequence[PublishedTable], *, gently: bool = False) -> dict[str, Wal2LakeError]:
+        """Bring ``tables`` into the lake, as ``read`` and ``land`` say; those that cannot be come with their reason."""
+        failed = self.read(tables, gently=gently)
+        return failed | self.land([table for table in tables if str(table) not in failed])
+
     def read(self, tables: Sequence[PublishedTable], *, gently: bool = False) -> dict[str, Wal2LakeError]:
         """Read ``tables`` into data files; those that cannot be read come back with their reason.
 

@@ -109,9 +109,9 @@ class TableSync:
             for gone in (table for table in unread if str(table) not in published):
                 gone.give_up()
         found = [published[str(table)] for table in unread if str(table) in published]
-        failed = self._snapshots.read(found, gently=True)
+        failed = self._snapshots.take(found, gently=True)
         with self._turn:
-            self._batches.land(found, failed)
+            self._batches.know_taken(found, failed)
 
     def _goes_along(self, table: Table) -> bool:
         """After a step; or it is no business of ours any more, or could not be read this time."""
