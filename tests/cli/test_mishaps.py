@@ -222,6 +222,37 @@ def test_a_stream_that_is_stopped_too_early_fails(
         drop_slot(pgconn, "torn", wait=True)
 
 
+@pytest.mark.server
+def test_a_reader_that_has_enough_ends_it_without_a_word(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """`wal2lake recv … | head -1`."""
+    server.psql("CREATE TABLE read (id int); CREATE PUBLICATION read FOR TABLE read")
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "read")
+    server.psql("INSERT INTO read SELECT generate_series(1, 20000)")
+    command = [
+        sys.executable,
+        "-m",
+        "wal2lake",
+        "recv",
+        "read",
+        "--publication",
+        "read",
+        "--format",
+        "json",
+        "--dsn",
+        server.dsn,
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recv:
+        assert recv.stdout is not None
+        assert recv.stderr is not None
+        assert b"Begin" in recv.stdout.readline()
+        recv.stdout.close()
+        assert (recv.wait(60), recv.stderr.read()) == (1, b"")
+    with replication_connection(server.dsn) as pgconn:
+        drop_slot(pgconn, "read", wait=True)
+    server.psql("DROP PUBLICATION read; DROP TABLE read")
+
+
 def test_a_wrong_host_is_told_instead_of_a_position(tmp_path: Path) -> None:
     done = _wal2lake("receivewal", ".", "--dsn", "host=127.0.0.1 port=1", folder=tmp_path)
     assert (done.returncode, done.stdout, "timeline" in done.stderr) == (4, "", False), done.stderr

@@ -17,9 +17,14 @@ logger = logging.getLogger("wal2lake.files")
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Let an OSError leave the block as LogFullError (no space, quota) or ConfigError (else), naming ``path``."""
+    """Let an OSError leave the block as LogFullError (no space, quota) or ConfigError (else), naming ``path``.
+
+    BrokenPipeError stays what it is: whoever read the output has had enough, and wants to hear no more.
+    """
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LogFullError(f"The disk under {path} is full.", hint="Free space there, then start again.") from error
