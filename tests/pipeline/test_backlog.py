@@ -34,7 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def spy(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         done.extend((item.batch.start, item.batch.end) for item in items)
-        if len(done) == 3:
+        if items and len(done) == 3:
             raise KeyboardInterrupt
         return run_here(spark, task, items)
 
@@ -53,7 +53,7 @@ def test_a_backlog_is_applied_step_by_step(behind: Site, steps: list[tuple[int, 
     before = quarantine_lsn(site)
     with pytest.raises(KeyboardInterrupt):
         site.run()
-    assert before < quarantine_lsn(site) == steps[2][0], "the two steps that were done are durable"
+    assert before < (site.folder("public.a").syncing() or 0) == steps[2][0], "the two steps that were done are durable"
     assert ChangeLog.open(site.config.log.path).released()["wal2lake@public.a"] == steps[2][0]
     site.run()
     assert steps[3] == steps[2], "it goes on with the step that was not done"

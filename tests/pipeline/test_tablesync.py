@@ -14,8 +14,10 @@ import pytest
 from tests.pipeline.conftest import Site, run_here
 from tests.pipeline.test_killed import capturing
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import SchemaChangeError
+from wal2lake.errors import LockedError, SchemaChangeError, UnrepresentableError
+from wal2lake.sinks.base import SinkUnavailableError
 from wal2lake.spark.batches import Batches
+from wal2lake.spark.landing import land_snapshot
 from wal2lake.spark.pipeline import run_pipeline
 
 pytestmark = pytest.mark.server
@@ -172,8 +174,95 @@ def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site
     assert table.syncing is None
     with pytest.raises(SchemaChangeError, match="renamed"):
         batches.require_all()
+    batches = opened(site)
+    site.synchronize(batches)
     with pytest.raises(SchemaChangeError, match="renamed"):
-        opened(site).require_all()
+        batches.require_all()
+
+
+def test_what_was_read_of_a_table_that_fails_is_void(new_table: Site) -> None:
+    """The stream has passed its changes, and nothing keeps them: a table that is left out is read anew."""
+    site = new_table
+    site.sql("ALTER TABLE a ADD day date", "UPDATE a SET day = 'infinity' WHERE id = 100")
+    batches = opened(site)
+    site.synchronize(batches)
+    with pytest.raises(UnrepresentableError):
+        batches.require_all()
+    goes_on(site, batches, 1)
+    site.sql("UPDATE a SET day = NULL")
+    site.apply(batches)
+    site.run()
+    site.same("public.a", "public.b")
+
+
+def test_a_lock_on_the_table_that_is_read_is_not_waited_for(new_table: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batches need the core."""
+    site = new_table
+    batches = opened(site)
+    monkeypatch.setattr("wal2lake.spark.snapshot._PATIENCE_S", 1)
+    lock = psycopg.connect(site.dsn)
+    waves: list[int] = []
+
+    def locked(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        waves.append(len(items))
+        if len(waves) == 2:
+            lock.execute("LOCK TABLE a")
+        return run_here(spark, task, items)
+
+    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", locked)
+    with pytest.raises(LockedError):
+        site.synchronize(batches)
+    assert waves == [1, 1], "one core is left to the batches, and no wave follows one that met the lock"
+    lock.close()
+    goes_on(site, batches, 1)
+    site.synchronize(batches)
+    site.same("public.a", "public.b")
+
+
+@pytest.fixture
+def two_new(new_table: Site) -> Site:
+    """public.c is new as well."""
+    site = new_table
+    site.sql("CREATE TABLE public.c (id int PRIMARY KEY)", "INSERT INTO c VALUES (1)")
+    site.sql("ALTER PUBLICATION pub ADD TABLE c")
+    return site
+
+
+def test_a_table_that_landed_before_another_failed_is_kept(two_new: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = two_new
+    batches = opened(site)
+    goes_on(site, batches, 1)
+
+    def fail(folder: Any, plan: Any, target: Any, name: tuple[str, str], lsn: int) -> Any:
+        if name[1] == "c":
+            raise SinkUnavailableError("Away.")
+        return land_snapshot(folder, plan, target, name, lsn)
+
+    with monkeypatch.context() as patch, pytest.raises(SinkUnavailableError):
+        patch.setattr("wal2lake.spark.snapshot.land_snapshot", fail)
+        site.synchronize(batches)
+    site.sql("ALTER PUBLICATION pub DROP TABLE a")
+    site.synchronize(batches)
+    site.same("public.a", "public.b", "public.c")
+
+
+def test_one_tables_passing_trouble_keeps_no_other(two_new: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = two_new
+    batches = opened(site)
+    original = Batches.catch_up
+
+    def fail(self: Batches, table: Any, end: int) -> bool:
+        if str(table) == "public.a":
+            raise LockedError("Somebody's ALTER.")
+        return original(self, table, end)
+
+    with monkeypatch.context() as patch, pytest.raises(LockedError):
+        patch.setattr(Batches, "catch_up", fail)
+        site.synchronize(batches)
+    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    site.same("public.c")
+    site.synchronize(batches)
+    site.same("public.a")
 
 
 def state(site: Site, table: str) -> str:

@@ -137,6 +137,7 @@ def copy_binary(
     block_from: int = 0,
     block_to: int | None = None,
     check: Callable[[Connection], None] | None = None,
+    lock_timeout_s: int = 0,
 ) -> Iterator[list[bytes]]:
     """Read the rows of heap blocks [block_from, block_to) as the snapshot sees them, COPY binary, one bytes per row.
 
@@ -144,10 +145,12 @@ def copy_binary(
     chunk must say so, since the table may have grown after its blocks were counted. The publication's row filter
     holds. A partitioned table has no blocks and is read whole. ``check`` is called in COPY's transaction after the
     last row, while its lock still keeps the table from being rewritten; it may raise.
-    Raises SnapshotLostError when the snapshot is gone, else what map_error says.
+    Raises SnapshotLostError when the snapshot is gone, LockedError when somebody's lock is in the way for more than
+    ``lock_timeout_s`` seconds (0: that is waited for), else what map_error says.
     """
     with contextlib.closing(connect(dsn, application_name="wal2lake copy")) as connection, mapped_errors():
         _import(connection, snapshot_name)
+        connection.execute(f"SET lock_timeout = '{lock_timeout_s}s'".encode())
         start(connection.pgconn, copy_command(table, columns, block_from, block_to))
         _coalesce(connection.pgconn, _RECEIVE_LOW_WATER)
         batches = _batches(connection.pgconn)

@@ -60,7 +60,6 @@ class Batches:
         self._snapshots = snapshots
         self._waiting = waiting
         self._known = self._looked = False
-        self._retrying: list[Table] = []  # left out at the start, and not tried again yet
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, int] = {}
 
@@ -78,22 +77,21 @@ class Batches:
             self.tables[key] = Table(self._config, self._log, namespace, name)
         return self.tables[key]
 
-    def look(self, end: int) -> None:
+    def look(self, end: int, *, beside: bool = False) -> None:
         """See to every published table that is not in the lake; ``end``: where the stream stands.
 
-        If the lake has none at all they are read now, else they begin to be synchronized. The first look tries those
-        again too that were left out before, and those that ``retry_quarantined`` means; what a transient error kept it
-        from is left to the next one. Raises LockedError (see ``asking``).
+        If the lake has none at all and nothing was streamed they are read now, unless a stream runs ``beside``; else
+        they begin to be synchronized. The first look tries those again too that were left out before; what a transient
+        error kept it from is left to the next one. Raises LockedError (see ``asking``).
         """
         self._know_earlier_ones()
         unread = [table for table in self.published() if self._is_unread(self.table(table.namespace, table.name))]
-        if self.lake_has_tables():
+        if beside or end > self._log.start_lsn or self.lake_has_tables():
             for table in unread:
                 self.table(table.namespace, table.name).begin_sync(end)
         elif unread:
             self.know_taken(unread, self._snapshots.take(unread))
         self._looked = True
-        self.retry_quarantined(end)
 
     def _is_unread(self, table: Table) -> bool:
         return not table.in_lake and table.syncing is None and not (self._looked and table.quarantine)
@@ -114,7 +112,8 @@ class Batches:
         return any(TableFolder(root, *name).done() is not None for name in known_tables(root))
 
     def _know_earlier_ones(self) -> None:
-        """Once: the tables that did not go along with the stream when the last run ended, published or not."""
+        """Once: the tables that did not go along with the stream when the last run ended. Those that are not published
+        any more as well: as long as they are left out, the log keeps their changes."""
         if self._known:
             return
         root = snapshots_root(self._config)
@@ -123,22 +122,14 @@ class Batches:
             if folder.quarantine() is not None or folder.syncing() is not None:
                 self.table(*name)
         self._drop_claims()
-        self._retrying = [table for table in self.tables.values() if table.quarantine is not None and table.in_lake]
+        for table in self.tables.values():
+            if table.quarantine is not None and table.in_lake:
+                table.retry()
         self._known = True
 
     def syncing(self) -> list[Table]:
         """The tables that are synchronized beside the stream; any thread may ask."""
         return [table for table in list(self.tables.values()) if table.syncing is not None]
-
-    def retry_quarantined(self, end: int) -> None:
-        """Once, bring the tables that are left out up to ``end``, if their reason is gone.
-
-        Those that are not published any more as well: as long as they are left out, the log keeps their changes.
-        """
-        while self._retrying:
-            while not self.catch_up(self._retrying[0], end):
-                self._waiting.go_on()
-            del self._retrying[0]
 
     def catch_up(self, table: Table, end: int) -> bool:
         """Apply what ``table`` has missed, as much as a batch may hold, and make that durable.
@@ -146,7 +137,7 @@ class Batches:
         ``end``: where the stream stands. True when the table is there and goes along, or cannot.
         """
         assert table.in_lake
-        start = table.applied_lsn
+        start = table.syncing
         if start is not None and start < end:
             self._log.refresh()
             reach = min(end, self._log.end_lsn_within(start, max_bytes=self._config.pipeline.max_bytes_per_trigger))

@@ -168,9 +168,9 @@ class Pipeline:
         log = ChangeLog.open(self._config.log.path)  # this thread's own
         while query.isActive and not self._stop.is_set():
             self._wait(query)
-            sync.tick()
+            synchronized = not sync.tick()
             self._progress.advance(progress_lsn(query))
-            if until is not None and self._progress.reached(until):
+            if until is not None and synchronized and self._progress.reached(until):
                 break
             if time.monotonic() - looked >= _HOUSEKEEPING_S:
                 with self._turn:
@@ -179,8 +179,9 @@ class Pipeline:
                 looked = time.monotonic()
         self._wait(query)
         if not self._stop.is_set():
-            sync.finish()  # an end that was asked for beforehand is one of all tables
-        self._trim(log)  # a run of few seconds had no other turn
+            sync.finish()  # the log as it is, for all tables
+        with self._turn:
+            self._trim(log)  # a run of few seconds had no other turn
 
     def _trim(self, log: ChangeLog) -> None:
         log.refresh()
@@ -192,7 +193,7 @@ class Pipeline:
         A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake.
         """
         try:
-            self._batches.look(end)
+            self._batches.look(end, beside=self._streams)
         except Wal2LakeError as error:
             passing = isinstance(error, LockedError) or self._batches.lake_has_tables()
             if not error.transient or not passing:

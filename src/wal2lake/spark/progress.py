@@ -121,7 +121,8 @@ class Progress:
         status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
-        status.reason = table.quarantine.reason if table.quarantine else None
+        quarantine = table.quarantine
+        status.reason = quarantine.reason if quarantine else None
         applied = self._applied if table.goes_along else table.applied_lsn
         status.applied_lsn = str(LSN(applied or 0))
         status.state = self._state(table)

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from wal2lake.apply.envelope import snapshot_envelope
 from wal2lake.columnar.copy import decode_copy_rows
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 20
 _TAG = "wal2lake-snapshot"  # of the Spark jobs that read chunks
+_PATIENCE_S = 5  # for a lock, while a batch may wait for the core
 _NAMED = 5  # of the transactions that are waited for
 
 
@@ -62,7 +65,7 @@ class TableChangedError(Wal2LakeError):
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """One chunk to read, as it travels to an executor."""
+    """One chunk to read, as it travels to an executor; ``lock_timeout_s`` as in copy_binary."""
 
     dsn: str
     root: str
@@ -72,6 +75,7 @@ class CopyTask:
     snapshot: SnapshotIdentity
     target: Target
     lsn: int
+    lock_timeout_s: int
 
 
 class Snapshots:
@@ -94,7 +98,8 @@ class Snapshots:
     def read(self, tables: Sequence[PublishedTable], *, gently: bool = False) -> dict[str, Wal2LakeError]:
         """Read ``tables`` into data files; those that cannot be read come back with their reason.
 
-        ``gently``: in Spark jobs of few chunks, so that another thread's jobs get their turn between two.
+        ``gently``: a batch need not wait for it. A core is left to others, where there are several, another thread's
+        jobs get their turn between two jobs of few chunks, and no chunk waits for a lock for long (LockedError).
         Raises what concerns more than one table; whatever is read by then stays read.
         """
         failed: dict[str, Wal2LakeError] = {}
@@ -108,18 +113,21 @@ class Snapshots:
     @contextmanager
     def _copying(self) -> Iterator[None]:
         context = self._spark.sparkContext
-        context.addJobTag(_TAG)
         self.copying = True
         try:
+            with _without_java():
+                context.addJobTag(_TAG)
             yield
         finally:
             self.copying = False
-            context.removeJobTag(_TAG)
+            with _without_java():
+                context.removeJobTag(_TAG)
 
     def cancel(self) -> None:
         """Another thread gives up the chunks that are being read, if any; what is read by then stays read."""
         if self.copying:
-            self._spark.sparkContext.cancelJobsWithTag(_TAG)
+            with _without_java():
+                self._spark.sparkContext.cancelJobsWithTag(_TAG)
 
     def land(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
         """Make tables of the lake of what is read whole; where that fails, the table comes back with its reason."""
@@ -142,23 +150,27 @@ class Snapshots:
                     task
                     for table in published
                     if table.relation_id in unread
-                    for task in self._tasks(table, heaps[table.relation_id], keeper.identity)
+                    for task in self._tasks(table, heaps[table.relation_id], keeper.identity, gently)
                 ]
-                outcomes = self._run(tasks, self._spark.sparkContext.defaultParallelism if gently else len(tasks))
-        return _sort_out(tasks, outcomes, failed)
+                cores = self._spark.sparkContext.defaultParallelism
+                outcomes = self._run(tasks, max(1, cores - 1) if gently else max(1, len(tasks)))
+        return _sort_out(tasks[: len(outcomes)], outcomes, failed)
 
     def _run(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
+        """The outcomes in the tasks' order, up to one that would be that of all others too."""
         outcomes: list[int | Wal2LakeError] = []
-        for first in range(0, len(tasks), max(1, at_once)):
+        for first in range(0, len(tasks), at_once):
             self._waiting.go_on()
             outcomes += run_tasks(self._spark, copy_chunk, tasks[first : first + at_once])
+            if any(map(_is_everyones, outcomes[first:])):
+                break
         return outcomes
 
     def _wait(self, running: Sequence[Writer]) -> None:
         some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
         self._waiting.pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
 
-    def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity) -> Iterator[CopyTask]:
+    def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity, gently: bool) -> Iterator[CopyTask]:
         plan = self._plan(table, heap)
         for chunk in _missing(self._folder(table), plan):
             yield CopyTask(
@@ -170,6 +182,7 @@ class Snapshots:
                 snapshot=snapshot,
                 target=Target.of(self._config, table.namespace, table.name),
                 lsn=self._lsn,
+                lock_timeout_s=_PATIENCE_S if gently else 0,
             )
 
     def _plan(self, table: PublishedTable, heap: str) -> SnapshotPlan:
@@ -226,12 +239,22 @@ def _sort_out(
     return changed
 
 
+def _is_everyones(outcome: int | Wal2LakeError) -> bool:
+    return isinstance(outcome, Wal2LakeError) and not isinstance(outcome, (*TABLE_ERRORS, TableChangedError))
+
+
+def _without_java() -> AbstractContextManager[None]:
+    """A JVM that is gone is noticed by whatever it was to do; a tag of its jobs matters no more."""
+    return suppress(PySparkException, Py4JError, OSError)
+
+
 def copy_chunk(task: CopyTask) -> int:
     """Read a chunk into data files and make that durable; returns its rows. Runs on an executor."""
     schema = planned_schema(task.plan, task.table.namespace, task.table.name)
     columns = columns_as_read(task.table, task.target.text_columns)
     blocks = task.chunk.block_from, task.chunk.block_to
-    messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, partial(_require_heap, task))
+    unchanged, patience = partial(_require_heap, task), task.lock_timeout_s
+    messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
     batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
     try:
         with reading(task.table):

@@ -215,12 +215,6 @@ class TableFolder:
         quarantine = Quarantine(type(error).__name__, str(error), int(lsn), time.time())
         self._write("quarantine.json", asdict(quarantine))
 
-    def move_quarantine(self, lsn: int) -> None:
-        """The table is applied up to ``lsn`` by now, and left out all the same."""
-        quarantine = self.quarantine()
-        assert quarantine is not None
-        self._write("quarantine.json", asdict(replace(quarantine, lsn=int(lsn))))
-
     def lift_quarantine(self) -> None:
         self._storage.remove("quarantine.json")
 

@@ -108,17 +108,32 @@ class Table:
             self._voided = self._plan.plan_id
 
     def begin_sync(self, lsn: int) -> None:
-        """The stream stands at ``lsn`` and goes on without the table, until that is read and has caught up."""
+        """The stream stands at ``lsn`` and goes on without the table, until that is read and has caught up.
+
+        What an earlier try has read is void: who knows which changes went unheard since.
+        """
+        self.load()
+        self.pass_over()
         self._log.forget(self.consumer)  # whatever an earlier run left there may lie after this LSN
         self._log.release(self.consumer, lsn)
         self.folder.sync(lsn)
         self.folder.lift_quarantine()
         self.quarantine, self.syncing = None, lsn
 
+    def retry(self) -> None:
+        """Synchronize a table of the lake that was left out: the log has what it has missed."""
+        assert self.in_lake and self.quarantine is not None
+        lsn = self.quarantine.lsn
+        self.folder.sync(lsn)
+        self.folder.lift_quarantine()
+        self.quarantine, self.syncing = None, lsn
+
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
-        """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew anyway)."""
+        """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew)."""
         if lsn:
             self._log.release(self.consumer, lsn)
+        elif self.syncing is not None:
+            self.pass_over()
         self.folder.set_quarantine(error, lsn)
         self.folder.end_sync()  # after that: a table that is behind is never without a mark
         if not lsn:
@@ -127,12 +142,8 @@ class Table:
 
     def caught_up_to(self, lsn: int) -> None:
         """It is applied up to ``lsn``: only when that is durable may the log let go of what comes before."""
-        if self.quarantine is not None:
-            self.folder.move_quarantine(lsn)
-            self.quarantine = self.folder.quarantine()
-        else:
-            self.folder.sync(lsn)
-            self.syncing = lsn
+        self.folder.sync(lsn)
+        self.syncing = lsn
         self._log.release(self.consumer, lsn)
 
     def go_along(self) -> None:
@@ -144,10 +155,11 @@ class Table:
             self.quarantine = self.syncing = None
 
     def give_up(self) -> None:
-        """It is not published any more and not in the lake: what was read of it is void, for its changes go unheard."""
+        """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
         self.load()
-        self.pass_over()
-        self.go_along()
+        if not self.in_lake:
+            self.pass_over()
+            self.go_along()
 
     def claims(self) -> bool:
         """The log has to keep changes for it."""

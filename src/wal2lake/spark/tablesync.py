@@ -1,20 +1,21 @@
 """Table synchronization beside the stream, as PostgreSQL's own subscriptions have it: copy, catch up, go along.
 
-The rule: no table waits for another to be read. From where the stream stood when a table was noticed, the log keeps
-its changes, by a claim that is durable before the stream goes on. A thread of its own reads the table in small jobs,
-between which the batches' jobs get their turn. Then, a batch's worth at a time and between two batches, it applies
-what the table has missed, until it stands where the stream does. Whoever dies in between is continued: what is read
-and how far it is stands in the table's folder.
+The rule: no table of the lake waits for another to be read. From where the stream stood when a table was noticed, the
+log keeps its changes, by a claim that is durable before the stream goes on. A thread of its own reads the table in
+small jobs, between which the batches' jobs get their turn. Then, a batch's worth at a time and between two batches, it
+applies what the table has missed, until it stands where the stream does. A table that was left out comes back by the
+same steps. Whoever dies in between is continued: what is read and how far it is stands in the table's folder.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from wal2lake.errors import LockedError, Wal2LakeError
+from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.tables import Table
@@ -23,7 +24,7 @@ from wal2lake.spark.waiting import Waiting
 _PAUSE_S = 5.0  # after what time may mend
 _YIELD_S = 0.05  # for a batch that waits for its turn
 _POLL_S = 0.2
-_logger = logging.getLogger(__name__)
+_SMALL_BLOCKS = 8192  # of 8 kB: 64 MB
 
 
 class TableSync:
@@ -44,7 +45,6 @@ class TableSync:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._passing: Wal2LakeError | None = None  # why the last try ended
-        self._due = 0.0
 
     def tick(self) -> bool:
         """Begin with what there is to do; False when there is nothing. Raises what no later try can mend."""
@@ -54,14 +54,13 @@ class TableSync:
             return True
         if not self._batches.syncing():
             return False
-        if time.monotonic() >= self._due:
-            self._thread = threading.Thread(target=self._work, name="wal2lake table sync", daemon=True)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._work, name="wal2lake table sync", daemon=True)
+        self._thread.start()
         return True
 
     def finish(self) -> None:
         """Wait until there is nothing to do. Raises also what a later try may mend, but for a lock."""
-        self._passing, self._due = None, 0.0
+        self._passing = None
         while self.tick():
             if self._passing is not None and not isinstance(self._passing, LockedError):
                 raise self._passing
@@ -76,42 +75,71 @@ class TableSync:
             self._thread.join(_POLL_S)
 
     def _work(self) -> None:
-        self._passing = None
         try:
-            self.synchronize()
-        except Wal2LakeError as error:
-            self._note(error)
+            while self._batches.syncing():
+                try:
+                    self.synchronize()
+                except Wal2LakeError as error:
+                    if not error.transient:
+                        raise
+                    self._pause(error)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that watches
-            self._failure = error
+            if not self._waiting.is_over:  # else it was told to end, or what it did was cancelled
+                self._failure = error
 
-    def _note(self, error: Wal2LakeError) -> None:
-        if self._waiting.is_over:  # it was told to end, or what it did was cancelled
-            return
-        if not error.transient:
-            self._failure = error
-            return
-        self._passing, self._due = error, time.monotonic() + _PAUSE_S
-        _logger.warning("Going on in %.0f s with the tables that are being read: %s", _PAUSE_S, error)
+    def _pause(self, error: Wal2LakeError) -> None:
+        self._waiting.go_on()
+        self._passing = error
+        again = time.monotonic() + _PAUSE_S
+        while time.monotonic() < again:
+            self._waiting.pause(f"Tables that come in beside the stream wait: {error}")
 
     def synchronize(self) -> None:
-        """Bring all tables that are to be synchronized now to where the stream is."""
-        tables = self._batches.syncing()
-        if unread := [table for table in tables if not table.in_lake]:
-            self._read(unread)
-        for table in tables:
-            while not self._goes_along(table):
-                self._waiting.go_on()
-                time.sleep(_YIELD_S)
+        """Bring all tables that are to be synchronized now to where the stream is.
 
-    def _read(self, unread: Sequence[Table]) -> None:
+        One table's passing trouble keeps none from that; the first such error is raised at the end.
+        """
+        passing = self._catch_up()
+        for group in self._groups([table for table in self._batches.syncing() if not table.in_lake]):
+            self._take(group)
+            passing = self._catch_up() or passing
+        if passing is not None:
+            raise passing
+
+    def _catch_up(self) -> Wal2LakeError | None:
+        passing: Wal2LakeError | None = None
+        for table in self._batches.syncing():
+            try:
+                while not self._goes_along(table):
+                    self._waiting.go_on()
+                    time.sleep(_YIELD_S)
+            except Wal2LakeError as error:
+                if not error.transient:
+                    raise
+                passing = passing or error
+        return passing
+
+    def _groups(self, unread: Sequence[Table]) -> Iterator[list[PublishedTable]]:
+        """The small ones together, then each large one by itself, the largest last: none waits for a larger one."""
+        if not unread:
+            return
         with self._turn:
             published = {str(table): table for table in self._batches.published()}
             for gone in (table for table in unread if str(table) not in published):
                 gone.give_up()
         found = [published[str(table)] for table in unread if str(table) in published]
-        failed = self._snapshots.take(found, gently=True)
-        with self._turn:
-            self._batches.know_taken(found, failed)
+        yield [table for table in found if table.blocks <= _SMALL_BLOCKS]
+        for table in sorted(found, key=attrgetter("blocks")):
+            if table.blocks > _SMALL_BLOCKS:
+                yield [table]
+
+    def _take(self, group: Sequence[PublishedTable]) -> None:
+        failed: dict[str, Wal2LakeError] = {}
+        try:
+            failed = self._snapshots.take(group, gently=True)
+        finally:  # whatever ended it, some may be in the lake
+            with self._turn:
+                self._batches.know_taken(group, failed)
 
     def _goes_along(self, table: Table) -> bool:
         """After a step; or it is no business of ours any more, or could not be read this time."""
