@@ -136,7 +136,7 @@ class Site:
     def batches(self, log: ChangeLog) -> Batches:
         root = snapshots_root(self.config)
         snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, self.waiting)
-        return Batches(self.config, LOCAL, log, snapshots, self.waiting)
+        return Batches(self.config, LOCAL, log, snapshots)
 
     def begin_new_log(self) -> None:
         """Begin a new log where the old one ends, as a new capture does with a slot that is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from tests.pipeline.conftest import Site
 from tests.pipeline.test_several_snapshots import first_half_then_lost, make_table, move_rows
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import ConnectError, InterruptedByUser, LockedError
+from wal2lake.errors import ConnectError, LockedError
 from wal2lake.spark import reread
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.pipeline import Pipeline
@@ -25,18 +25,6 @@ def locked(site: Site, table: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(site.dsn) as connection:
         connection.execute(f"LOCK TABLE {table}".encode())
         yield connection
-
-
-def while_waiting(monkeypatch: pytest.MonkeyPatch, site: Site, act: Callable[[], None]) -> list[str]:
-    """Have ``act`` called when the pipeline waits; what it waits for is in the list."""
-    reasons: list[str] = []
-
-    def pause(reason: str) -> None:
-        reasons.append(reason)
-        act()
-
-    monkeypatch.setattr(site.waiting, "pause", pause)
-    return reasons
 
 
 @pytest.fixture
@@ -75,31 +63,30 @@ def test_a_new_table_that_is_locked_is_read_later(with_a_new_one: tuple[Site, Ba
     site.same("public.a")
 
 
-def test_the_other_tables_of_a_batch_go_on_while_one_is_locked(two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_a_batch_that_is_locked_falls_behind_alone(two: Site) -> None:
     site = two
     site.sql("INSERT INTO a VALUES (1)", "ALTER TABLE a ADD x int DEFAULT 5", "INSERT INTO a VALUES (2)")
     site.sql("INSERT INTO b VALUES (1)")
     batches = site.batches(ChangeLog.open(site.config.log.path))
-    with locked(site, "a") as lock:
-
-        def look_at_the_other() -> None:
-            site.same("public.b")
-            lock.rollback()
-
-        reasons = while_waiting(monkeypatch, site, look_at_the_other)
+    with locked(site, "a"):
         site.apply(batches)
-    assert reasons == ["Waiting for other sessions' locks to follow what became of public.a."]
+        site.same("public.b")
+        with pytest.raises(LockedError):
+            site.synchronize(batches)
+    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    site.sql("UPDATE a SET x = 6 WHERE id = 1", "INSERT INTO b VALUES (2)")
+    site.apply(batches)
+    site.synchronize(batches)
     site.same("public.a", "public.b")
+    assert not ChangeLog.open(site.config.log.path).released()
 
 
-def test_a_stop_ends_the_waiting(two: Site) -> None:
+def test_a_table_that_fell_behind_is_caught_up_by_the_next_run(two: Site) -> None:
     site = two
     site.sql("ALTER TABLE a ADD x int DEFAULT 5", "INSERT INTO a VALUES (2)")
-    site.stop.set()
     batches = site.batches(ChangeLog.open(site.config.log.path))
-    with locked(site, "a"), pytest.raises(InterruptedByUser):
+    with locked(site, "a"):
         site.apply(batches)
-    site.stop.clear()
     site.run()
     site.same("public.a")
 
@@ -120,15 +107,11 @@ def test_rows_are_read_again_when_the_lock_is_gone(site: Site, monkeypatch: pyte
         lock.execute("LOCK TABLE t")
         return reread.read_again(*arguments)
 
-    monkeypatch.setattr("wal2lake.spark.apply.read_again", too_early)
-    reasons = while_waiting(
-        monkeypatch,
-        site,
-        lambda: (lock.rollback(), monkeypatch.setattr("wal2lake.spark.apply.read_again", reread.read_again))[1],
-    )
-    site.run()
+    with monkeypatch.context() as patch, pytest.raises(LockedError):
+        patch.setattr("wal2lake.spark.apply.read_again", too_early)
+        site.run()
     lock.close()
-    assert reasons
+    site.run()
     site.same("public.t")
 
 

@@ -3,7 +3,7 @@
 A table that is new is read before the stream begins, or else beside it (tablesync.py): no batch waits for one.
 An error that concerns one table quarantines it and the others go on; any other is raised once every table that met
 none is at the batch's end, so a transient one costs no other table its progress. A table that somebody's lock shuts
-is tried again until the lock is gone or the pipeline shall end; the batch waits for it, for all tables end at one LSN.
+falls behind the stream, and catches up when the lock is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from wal2lake.spark.read import DecodeRules
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.table_folder import TableFolder, known_tables
 from wal2lake.spark.tables import Table, snapshots_root
-from wal2lake.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,14 +50,11 @@ if TYPE_CHECKING:
 class Batches:
     """What the stream calls between two offsets; not for two threads at once."""
 
-    def __init__(
-        self, config: Config, spark: SparkSession, log: ChangeLog, snapshots: Snapshots, waiting: Waiting
-    ) -> None:
+    def __init__(self, config: Config, spark: SparkSession, log: ChangeLog, snapshots: Snapshots) -> None:
         self._config = config
         self._spark = spark
         self._log = log
         self._snapshots = snapshots
-        self._waiting = waiting
         self._known = self._looked = False
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, int] = {}
@@ -167,9 +163,8 @@ class Batches:
         for item, table in known:
             self._see_to(table, item.start)
         items = [item for item, table in known if table.goes_along]
-        while items := self._try(items).locked():
-            names = ", ".join(str(item) for item in items)
-            self._waiting.pause(f"Waiting for other sessions' locks to follow what became of {names}.")
+        for item in self._try(items).locked():
+            self.table(item.namespace, item.name).fall_behind(item.start)
 
     def require_all(self) -> None:
         """Raise the reason of the tables that are left out, if any are."""

@@ -119,7 +119,7 @@ class Pipeline:
         root = snapshots_root(self._config)
         snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._reading)
         self._snapshots = snapshots
-        self._batches = Batches(self._config, spark, log, snapshots, self._waiting)
+        self._batches = Batches(self._config, spark, log, snapshots)
         self._progress.follow(self._batches)
         while not self._look(self._position(log)) and not self._batches.lake_has_tables():
             self._waiting.pause("Waiting for other sessions' locks to see what is published.")

@@ -107,26 +107,30 @@ class Table:
             self._plan = self.folder.void(self._plan)
             self._voided = self._plan.plan_id
 
+    def fall_behind(self, lsn: int) -> None:
+        """It is applied up to ``lsn``; the stream goes on without it, until it has caught up."""
+        self._log.release(self.consumer, lsn)
+        self.folder.sync(lsn)
+        self.syncing = lsn
+
     def begin_sync(self, lsn: int) -> None:
-        """The stream stands at ``lsn`` and goes on without the table, until that is read and has caught up.
+        """The same for a table that is not in the lake, and has to be read first.
 
         What an earlier try has read is void: who knows which changes went unheard since.
         """
         self.load()
         self.pass_over()
         self._log.forget(self.consumer)  # whatever an earlier run left there may lie after this LSN
-        self._log.release(self.consumer, lsn)
-        self.folder.sync(lsn)
+        self.fall_behind(lsn)
         self.folder.lift_quarantine()
-        self.quarantine, self.syncing = None, lsn
+        self.quarantine = None
 
     def retry(self) -> None:
-        """Synchronize a table of the lake that was left out: the log has what it has missed."""
-        assert self.in_lake and self.quarantine is not None
-        lsn = self.quarantine.lsn
-        self.folder.sync(lsn)
+        """The same for a table of the lake that was left out: the log has what it has missed."""
+        assert self._done is not None and self.quarantine is not None
+        self.fall_behind(max(self.quarantine.lsn, self._done.lsn))
         self.folder.lift_quarantine()
-        self.quarantine, self.syncing = None, lsn
+        self.quarantine = None
 
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
         """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew)."""
