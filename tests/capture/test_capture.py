@@ -442,7 +442,7 @@ def test_a_half_made_slot_is_waited_for(world: World, caplog: pytest.LogCaptureF
             gone.kill()
         with world.capturing():
             eventually(lambda: "is being made" in caplog.text, world.errors)
-            assert read_progress(str(world.path)).capture_state == "waiting"
+            eventually(lambda: read_progress(str(world.path)).capture_state == "waiting", world.errors)
             assert "is being made" in " ".join(read_status(world.config).problems)
             findings = {finding.name: finding for finding in preflight(world.server.dsn, world.name, world.name)}
             assert "is being made" in findings["slot"].text

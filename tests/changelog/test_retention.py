@@ -40,6 +40,28 @@ def test_nothing_goes_before_all_consumers_released(open_writer: Writer) -> None
         assert log.released() == {"a": ends[1], "b": ends[0]}
 
 
+def test_the_log_begins_after_a_transaction_of_which_a_part_is_gone(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        stream = ScriptedStream()
+        log = ChangeLog.open(writer.log.storage.root)
+        assert log.beginning() == log.start_lsn
+        sent, ends = stream.transaction(insert(1, "a")), [int(stream.lsn)]
+        for part in (sent[:2], sent[2:]):
+            writer.append(part)
+        sent, ends = stream.transaction(insert(2, "b")), [*ends, int(stream.lsn)]
+        writer.append(sent)
+        log.refresh()
+        assert log.beginning() == log.start_lsn
+        log.release("a", ends[0])
+        writer.log.storage.remove(log.segments[0].name)
+        trimmed = ChangeLog.open(writer.log.storage.root)
+        assert trimmed.segments[0].seq == 1
+        with pytest.raises(LogMismatchError):
+            trimmed.plan(trimmed.segments[0].previous_end_lsn, ends[1])
+        assert trimmed.beginning() == ends[0]
+        assert [extent.seq for extent in trimmed.plan(trimmed.beginning(), ends[1])] == [2]
+
+
 def test_the_end_of_the_log_survives(open_writer: Writer) -> None:
     with open_writer() as writer:
         ends = fill(writer, 2)

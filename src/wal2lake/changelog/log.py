@@ -178,6 +178,18 @@ class ChangeLog:
 
     # -- planning
 
+    def beginning(self) -> int:
+        """The end LSN after which the log has every transaction whole: where the slot began, until retention trims."""
+        first = self.segments[0] if self.segments else None
+        if first is None or first.seq == 0:
+            return int(self.start_lsn)
+        start = first.previous_end_lsn
+        while (end := self.end_lsn_within(start, max_rows=1)) > start:
+            if self.transactions(start, end)["first_seq"][0].as_py() >= first.seq:
+                break
+            start = end  # its Begin is in a segment that is gone
+        return start
+
     def plan(self, start: int, end: int) -> list[Extent]:
         """The rows of all transactions with start < end LSN ≤ end, in order.
 

@@ -35,7 +35,7 @@ class Offsets:
         """``startingLsn``, else where the log begins; released at once, so that what is answered stays there."""
         if self._initial is None:
             given = self._options.starting_lsn
-            self._initial = beginning(self._log) if given is None else int(given)
+            self._initial = self._log.beginning() if given is None else int(given)
             self._release(self._initial)
         self._last = self._initial
         return {"lsn": self._initial}
@@ -99,9 +99,3 @@ class Offsets:
         if self._options.consumer is not None and lsn > self._released:
             self._log.release(self._options.consumer, lsn)
             self._released = lsn
-
-
-def beginning(log: ChangeLog) -> int:
-    """The end LSN after which the log still has every transaction: where the slot began, until retention trims."""
-    trimmed = log.segments and log.segments[0].seq > 0
-    return log.segments[0].previous_end_lsn if trimmed else int(log.start_lsn)

@@ -26,7 +26,6 @@ from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.spark.batches import Batches
 from wal2lake.spark.checkpoint import committed_lsn, require_readable
 from wal2lake.spark.failures import SparkLostError, spark_failure
-from wal2lake.spark.offsets import beginning
 from wal2lake.spark.progress import Progress
 from wal2lake.spark.session import build_session, running_session
 from wal2lake.spark.snapshot import Snapshots
@@ -100,7 +99,7 @@ class Pipeline:
 
     def _position(self, log: ChangeLog) -> int:
         """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
-        return max(committed_lsn(self._checkpoint) or 0, beginning(log))
+        return max(committed_lsn(self._checkpoint) or 0, log.beginning())
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
@@ -115,7 +114,7 @@ class Pipeline:
 
     def _work(self, spark: SparkSession, log: ChangeLog, until: int | None, available_now: bool) -> None:
         self._waiting.go_on()
-        require_readable(self._checkpoint, beginning(log))
+        require_readable(self._checkpoint, log.beginning())
         root = snapshots_root(self._config)
         snapshots = Snapshots(self._config, spark, root, log.start_lsn, self._reading)
         self._snapshots = snapshots

@@ -29,7 +29,7 @@ from wal2lake.spark.compat import (
     spark_schema,
 )
 from wal2lake.spark.control import CONTROL_SCHEMA, read_control
-from wal2lake.spark.offsets import Offset, Offsets, beginning
+from wal2lake.spark.offsets import Offset, Offsets
 from wal2lake.spark.options import SourceOptions
 from wal2lake.spark.read import open_log
 from wal2lake.spark.typed import ExtentGroup, plan_typed, read_typed, typed_schema
@@ -103,7 +103,7 @@ class BatchReader(_LogReader, DataSourceReader):
         log = open_log(self._options.log)
         start, end = self._options.starting_lsn, self._options.ending_lsn
         return self._plan(
-            beginning(log) if start is None else int(start),
+            log.beginning() if start is None else int(start),
             int(log.last_end_lsn if end is None else min(end, log.last_end_lsn)),
         )
 

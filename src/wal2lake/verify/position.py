@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from wal2lake.changelog.format import STATUS
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import LogMismatchError
 from wal2lake.lsn import LSN
 
 _LSN_KEY = "wal2lake.lsn"
@@ -89,11 +90,14 @@ def _commits(delta: DeltaTable, limit: int) -> list[dict[str, Any]]:
 def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
     """Whether a committed transaction in (start, end] changed the relation, as far as the log still goes back.
 
-    Retention only removes what every consumer is done with.
+    Retention only removes what every consumer is done with. When it does so right now, the answer is yes until the
+    next look.
     """
-    if log.segments and log.segments[0].seq > 0:
-        start = max(start, log.segments[0].previous_end_lsn)
-    return start < end and any(relation_id in log.counts(extent) for extent in log.plan(start, end))
+    try:
+        start = max(start, log.beginning())
+        return start < end and any(relation_id in log.counts(extent) for extent in log.plan(start, end))
+    except LogMismatchError:
+        return True
 
 
 def await_snapshots(log: ChangeLog, tables: Sequence[Table], timeout_s: float, say: Say) -> None:
