@@ -166,8 +166,8 @@ def test_the_idle_position_is_where_it_goes_on(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[EmbeddedPostgres]:
-    """One that may be stopped, crashed and set to be impatient."""
-    with EmbeddedPostgres(settings={"wal_sender_timeout": "3s"}) as running:
+    """One that may be stopped and crashed."""
+    with EmbeddedPostgres() as running:
         yield running
 
 
@@ -177,6 +177,14 @@ def own_world(own_server: EmbeddedPostgres, tmp_path: Path) -> Iterator[World]:
     world.setup()
     yield world
     world.teardown()
+
+
+@pytest.fixture
+def impatient(own_world: World) -> Iterator[World]:
+    """A busy machine may well be silent for three seconds: for the tests only that wait for the end of them."""
+    own_world.sql("ALTER ROLE postgres SET wal_sender_timeout = '3s'")
+    yield own_world
+    own_world.sql("ALTER ROLE postgres RESET wal_sender_timeout")
 
 
 def test_the_server_may_go_and_come_back(own_world: World) -> None:
@@ -221,9 +229,9 @@ def test_pauses_grow_while_no_stream_brings_anything(own_world: World, caplog: p
     pytest.fail("every pause was short")
 
 
-def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocked_writer_does_not_lose_the_connection(impatient: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a buffer far smaller than the data, so that reading stops as well."""
-    own_world.make_slots()
+    impatient.make_slots()
     append, new_session, sessions = LogWriter.append, LogWriter.new_session, list[LogWriter]()
 
     def slow(self: LogWriter, batch: list[bytes]) -> object:
@@ -237,12 +245,12 @@ def test_a_blocked_writer_does_not_lose_the_connection(own_world: World, monkeyp
 
     monkeypatch.setattr(LogWriter, "append", slow)
     monkeypatch.setattr(LogWriter, "new_session", counted)
-    small = replace(own_world.config.log, segment_bytes=100_000)
-    with own_world.capturing(Capture(replace(own_world.config, log=small))):
-        own_world.insert(1, 200_000)
-        own_world.await_durable(own_world.wal_end())
+    small = replace(impatient.config.log, segment_bytes=100_000)
+    with impatient.capturing(Capture(replace(impatient.config, log=small))):
+        impatient.insert(1, 200_000)
+        impatient.await_durable(impatient.wal_end())
     assert len(sessions) == 1
-    assert own_world.captured() == own_world.expected()
+    assert impatient.captured() == impatient.expected()
 
 
 def test_a_full_disk_loses_nothing(world: World) -> None:
@@ -342,19 +350,19 @@ def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypat
     world.sql("SELECT pg_reload_conf()")
 
 
-def test_a_walsender_that_has_not_noticed_yet_is_waited_for(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walsender_that_has_not_noticed_yet_is_waited_for(impatient: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that was cut off leaves one behind, until wal_sender_timeout; here it is stopped and so says nothing."""
     monkeypatch.setattr("wal2lake.capture.source._PATIENCE_S", 0.5)
-    own_world.make_slots()
-    with own_world.spawn() as gone:
-        own_world.insert(1, 10)
-        own_world.await_durable(own_world.wal_end())
+    impatient.make_slots()
+    with impatient.spawn() as gone:
+        impatient.insert(1, 10)
+        impatient.await_durable(impatient.wal_end())
         gone.send_signal(signal.SIGSTOP)
-        other = World(own_world.server, own_world.path.with_name("other"), own_world.name)
+        other = World(impatient.server, impatient.path.with_name("other"), impatient.name)
         try:
             with other.capturing():
-                own_world.insert(11, 20)
-                other.await_durable(own_world.wal_end())
+                impatient.insert(11, 20)
+                other.await_durable(impatient.wal_end())
         finally:
             gone.kill()
 

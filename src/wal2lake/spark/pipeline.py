@@ -174,7 +174,7 @@ class Pipeline:
             if time.monotonic() - looked >= _HOUSEKEEPING_S:
                 with self._turn:
                     self._look(self._progress.applied)
-                self._trim(log)
+                    self._trim(log)
                 looked = time.monotonic()
         self._wait(query)
         if not self._stop.is_set():
