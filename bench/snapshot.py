@@ -9,6 +9,7 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -21,6 +22,7 @@ from wal2lake.postgres.connection import connect
 from wal2lake.spark.session import build_session
 from wal2lake.spark.snapshot import Snapshots
 from wal2lake.spark.target import Target
+from wal2lake.spark.waiting import Waiting
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 BAR = 0.2
@@ -56,7 +58,7 @@ def _ours(
 
     def measure() -> float:
         config = _config(postgres.dsn, folder / str(next(turns)), options.chunk_bytes)
-        snapshots = Snapshots(config, spark, Path(config.log.path), _START_LSN, _refuse_to_wait)
+        snapshots = Snapshots(config, spark, Path(config.log.path), _START_LSN, Waiting(Event()))
         with connect(postgres.dsn) as connection:
             tables = published_tables(connection, common.PUBLICATION)
         seconds = common.timed(lambda: snapshots.take(tables))
@@ -79,10 +81,6 @@ def _config(dsn: str, folder: Path, chunk_bytes: int) -> Config:
 def _count(uri: str) -> int:
     """The rows of a Delta table, by its log."""
     return int(sum(pa.table(DeltaTable(uri).get_add_actions(flatten=True))["num_records"].to_pylist()))
-
-
-def _refuse_to_wait(reason: str) -> None:
-    raise AssertionError(reason)
 
 
 def _psql(postgres: EmbeddedPostgres, rows: int) -> Callable[[], float]:
