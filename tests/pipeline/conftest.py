@@ -159,7 +159,9 @@ class Site:
         return TableFolder(snapshots_root(self.config), *table.split("."))
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((Path(self.config.log.path) / "status/pipeline.json").read_text())
+        """What the pipeline last said; empty before it said anything."""
+        path = Path(self.config.log.path) / "status/pipeline.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
     def same(self, *tables: str) -> None:

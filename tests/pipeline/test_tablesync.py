@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -266,10 +265,7 @@ def test_one_tables_passing_trouble_keeps_no_other(two_new: Site, monkeypatch: p
 
 
 def state(site: Site, table: str) -> str:
-    if not (Path(site.config.log.path) / "status/pipeline.json").exists():
-        return ""
-    found = site.status()["tables"].get(table, {})
-    return str(found.get("state", ""))
+    return str(site.status().get("tables", {}).get(table, {}).get("state", ""))
 
 
 def eventually(condition: Callable[[], bool], pipeline: threading.Thread) -> None:

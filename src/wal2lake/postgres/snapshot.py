@@ -150,7 +150,8 @@ def copy_binary(
     """
     with contextlib.closing(connect(dsn, application_name="wal2lake copy")) as connection, mapped_errors():
         _import(connection, snapshot_name)
-        connection.execute(f"SET lock_timeout = '{lock_timeout_s}s'".encode())
+        if lock_timeout_s:
+            connection.execute(f"SET lock_timeout = '{lock_timeout_s}s'".encode())
         start(connection.pgconn, copy_command(table, columns, block_from, block_to))
         _coalesce(connection.pgconn, _RECEIVE_LOW_WATER)
         batches = _batches(connection.pgconn)

@@ -81,10 +81,10 @@ class Batches:
         error kept it from is left to the next one. Raises LockedError (see ``asking``).
         """
         self._know_earlier_ones()
-        unread = [table for table in self.published() if self._is_unread(self.table(table.namespace, table.name))]
+        unread = [table for table in self.published() if self._is_unread(self.tables[str(table)])]
         if beside or end > self._log.start_lsn or self.lake_has_tables():
             for table in unread:
-                self.table(table.namespace, table.name).begin_sync(end)
+                self.tables[str(table)].begin_sync(end)
         elif unread:
             self.know_taken(unread, self._snapshots.take(unread))
         self._looked = True
@@ -95,7 +95,7 @@ class Batches:
     def know_taken(self, tables: Sequence[PublishedTable], failed: Mapping[str, Wal2LakeError]) -> None:
         """A snapshot of ``tables`` was taken; those that ``failed`` are left out with their reason."""
         for published in tables:
-            table = self.table(published.namespace, published.name)
+            table = self.tables[str(published)]
             table.load()
             if error := failed.get(str(published)):
                 table.set_quarantine(error, 0)

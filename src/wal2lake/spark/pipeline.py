@@ -71,7 +71,7 @@ class Pipeline:
         self._stop = stop
         self._waiting, self._reading = Waiting(stop), Waiting(stop)
         self._progress = Progress(config, self._waiting, self._reading)
-        self._turn = threading.Lock()  # held by a batch, or by a look for new tables
+        self._turn = threading.Lock()  # held by a batch, a step of the table sync, or a look for new tables
         self._failure: BaseException | None = None
         self._snapshots: Snapshots | None = None
         self._streams = False
@@ -127,7 +127,7 @@ class Pipeline:
         query = self._start(spark, available_now)
         try:
             self._watch(query, sync, until)
-        except InterruptedByUser:  # a batch that waited for somebody's lock
+        except InterruptedByUser:  # while tables were waited for that come in beside the stream
             if not self._stop.is_set():
                 raise
         finally:

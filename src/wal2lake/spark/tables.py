@@ -111,7 +111,8 @@ class Table:
         """It is applied up to ``lsn``; the stream goes on without it, until it has caught up."""
         self._log.release(self.consumer, lsn)
         self.folder.sync(lsn)
-        self.syncing = lsn
+        self.folder.lift_quarantine()  # after that: a table that is behind is never without a mark
+        self.quarantine, self.syncing = None, lsn
 
     def begin_sync(self, lsn: int) -> None:
         """The same for a table that is not in the lake, and has to be read first.
@@ -122,15 +123,11 @@ class Table:
         self.pass_over()
         self._log.forget(self.consumer)  # whatever an earlier run left there may lie after this LSN
         self.fall_behind(lsn)
-        self.folder.lift_quarantine()
-        self.quarantine = None
 
     def retry(self) -> None:
         """The same for a table of the lake that was left out: the log has what it has missed."""
         assert self._done is not None and self.quarantine is not None
         self.fall_behind(max(self.quarantine.lsn, self._done.lsn))
-        self.folder.lift_quarantine()
-        self.quarantine = None
 
     def set_quarantine(self, error: Wal2LakeError, lsn: int) -> None:
         """Leave the table out, durably; the log keeps what comes after ``lsn`` for it (0: it is read anew)."""
@@ -139,7 +136,7 @@ class Table:
         elif self.syncing is not None:
             self.pass_over()
         self.folder.set_quarantine(error, lsn)
-        self.folder.end_sync()  # after that: a table that is behind is never without a mark
+        self.folder.end_sync()  # in that order, as in fall_behind
         if not lsn:
             self._log.forget(self.consumer)
         self.quarantine, self.syncing = self.folder.quarantine(), None
