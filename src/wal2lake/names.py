@@ -24,5 +24,10 @@ def split_qualified(text: str) -> tuple[str, ...]:
     return tuple(part[1:-1].replace('""', '"') if part[0] == '"' else part for part in parts)
 
 
+def quoted(name: str) -> str:
+    """``name`` in double quotes, as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _part(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if "." in name or '"' in name or not name else name
+    return quoted(name) if "." in name or '"' in name or not name else name

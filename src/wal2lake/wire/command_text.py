@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
 from wal2lake.lsn import LSN
+from wal2lake.names import quoted
 
 NAME_MAX_BYTES: Final = 63
 OptionValue = str | int | None
@@ -32,7 +33,7 @@ def quote_identifier(name: str) -> str:
     """``name`` in double quotes; raise ConfigError for what the server would refuse or silently truncate."""
     if not name or "\0" in name or len(name.encode("utf-8", "replace")) > NAME_MAX_BYTES:
         raise ConfigError(f"{name!r} cannot be a name: it needs 1 to {NAME_MAX_BYTES} bytes, none of them zero.")
-    return '"' + name.replace('"', '""') + '"'
+    return quoted(name)
 
 
 def quote_string(value: str) -> str:
