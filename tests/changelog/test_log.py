@@ -203,7 +203,7 @@ def test_a_full_disk_under_the_lock_is_a_full_disk(open_writer: Writer) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_file_that_does_not_parse_is_named_with_its_cure(open_writer: Writer, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_or_overwritten_is_named_with_its_cure(open_writer: Writer, tmp_path: Path) -> None:
     with open_writer() as writer:
         writer.append(ScriptedStream().transaction(insert(1, "a")))
     file = tmp_path / "log/segments/0000000000000000.arrow"
@@ -245,7 +245,7 @@ def test_the_idle_position_is_durable(open_writer: Writer) -> None:
         assert writer.durable_lsn == 0x9000
     with open_writer() as writer:
         assert (writer.durable_lsn, writer.log.last_end_lsn) == (0x9000, stream.lsn)
-        assert json.loads(writer.log.storage.get("position.json")) == {"lsn": "0/9000"}
+        assert json.loads(writer.log.storage.get("position.json"))["lsn"] == "0/9000"
 
 
 def test_a_reader_takes_nothing_for_durable_that_it_has_not_seen(open_writer: Writer) -> None:
@@ -358,7 +358,7 @@ def test_a_segment_whose_relations_do_not_parse_is_corrupt(
     with open_writer() as writer, monkeypatch.context() as patch:
         patch.setattr("wal2lake.changelog.format.write_in_force", lambda *_: b"nothing")
         info = writer.append(ScriptedStream().transaction(insert(1, "a")))
-        with pytest.raises(LogCorruptError, match=f"{info.name}.*Relation messages do not parse"):
+        with pytest.raises(LogCorruptError, match=f"{info.name}.*does not parse"):
             _ = ChangeLog.open(writer.log.storage.root).segments
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
@@ -70,7 +70,7 @@ class Place:
 
     def _write(self, role: str, ago: float, values: dict[str, Any]) -> None:
         path = Path(self.config.log.path) / "status" / f"{role}.json"
-        path.write_text(json.dumps({"pid": 1, "ts": time.time() - ago, **values}))
+        path.write_bytes(write_document({"pid": 1, "ts": time.time() - ago, **values}))
 
     def problems(self) -> list[str]:
         """While the slot is streamed from."""

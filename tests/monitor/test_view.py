@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from wal2lake.changelog.documents import write_document
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import line, render, since, size
 
@@ -28,8 +28,8 @@ def _status(folder: Path) -> str:
         "lag_s": 1.25,
         "tables": TABLES,
     }
-    (folder / "status" / "capture.json").write_text(json.dumps(capture))
-    (folder / "status" / "pipeline.json").write_text(json.dumps(pipeline))
+    (folder / "status" / "capture.json").write_bytes(write_document(capture))
+    (folder / "status" / "pipeline.json").write_bytes(write_document(pipeline))
     return str(folder)
 
 
@@ -45,12 +45,12 @@ def test_what_an_earlier_process_wrote_is_not_this_ones(tmp_path: Path) -> None:
 
 def test_what_stopped_cleanly_is_not_silent(tmp_path: Path) -> None:
     folder = _status(tmp_path)
-    (tmp_path / "status" / "capture.json").write_text(json.dumps({"ts": time.time() - 300, "state": "stopped"}))
+    (tmp_path / "status" / "capture.json").write_bytes(write_document({"ts": time.time() - 300, "state": "stopped"}))
     assert read_progress(folder).capture_state == "stopped"
     assert line(read_progress(folder)).startswith("capture stopped (5 min ago); ")
 
 
-@pytest.mark.parametrize("left", [b"", b'{"pid": 7, "ts"', bytes(64), b"null"])
+@pytest.mark.parametrize("left", [b"", b'{"pid": 7, "ts"', bytes(64), b"null", b'{"pid": 7, "durable_lsn": 5}'])
 def test_what_a_power_cut_left_reads_as_not_there(tmp_path: Path, left: bytes) -> None:
     folder = _status(tmp_path)
     for name in ("capture.json", "pipeline.json"):

@@ -33,6 +33,10 @@ class LogScript:
     def append(self, payloads: list[bytes]) -> None:
         self._writer.append(payloads)
 
+    def new_session(self) -> None:
+        """Capture was restarted."""
+        self._writer.new_session()
+
     def close(self) -> None:
         self._writer.close()
 

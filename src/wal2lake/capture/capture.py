@@ -10,7 +10,6 @@ When nothing comes, the server's keepalives still move on with its WAL. Their po
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog import LogWriter
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
+from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import STATUS
 from wal2lake.changelog.storage import LocalStorage
 from wal2lake.config import Config
@@ -155,7 +155,7 @@ class Capture:
 
     def _publish(self, news: dict[str, object]) -> None:
         self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **news}
-        self._storage.put(_STATUS_FILE, json.dumps(self._status).encode(), durable=False)
+        self._storage.put(_STATUS_FILE, write_document(self._status), durable=False)
 
 
 @contextmanager

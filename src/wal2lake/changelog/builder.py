@@ -12,7 +12,6 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats" and "Str
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -297,14 +296,12 @@ def _info(
     after: Tail,
 ) -> SegmentInfo:
     lsn, ends = to_numpy(batch.column("lsn")), to_numpy(transactions.column("end_lsn"))
-    payload = payload_bytes(batch)
     return SegmentInfo(
         seq=seq,
         first_lsn=int(lsn[0]),
         last_lsn=int(lsn[-1]),
         rows=batch.num_rows,
-        payload_bytes=len(payload),
-        crc32=zlib.crc32(payload),
+        payload_bytes=len(payload_bytes(batch)),
         relations=tail.relations,
         types=tail.types,
         announced=news,

@@ -1,22 +1,39 @@
 """Looking into a log: a dictionary per segment, a line per message, a sentence per fault. For `wal2lake log`.
 
-``verify_log`` trusts nothing that the writer derived: from each segment's raw messages it builds rows, index and
-metadata anew, in the state that the segments before it lead to, and compares. Lines name kinds, relations and
-lengths, never a cell value.
+``verify_log`` checks the checksum of every file, and trusts nothing that the writer derived: from each segment's raw
+messages it builds rows, index and metadata anew, in the state that the segments before it lead to, and compares. Lines
+name kinds, relations and lengths, never a cell value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 
 from wal2lake.changelog.builder import Tail, build_segment
-from wal2lake.changelog.format import SegmentInfo, read_batch, read_transactions
+from wal2lake.changelog.documents import TABLE_CURE, corrupt, parsing, read_document
+from wal2lake.changelog.format import (
+    BARRIERS,
+    CONSUMERS,
+    IDENTITY,
+    POSITION,
+    SEGMENTS,
+    SNAPSHOTS,
+    LogIdentity,
+    SegmentInfo,
+    read_batch,
+    read_info,
+    read_lsn_file,
+    read_transactions,
+    segment_name,
+    segment_seq,
+)
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import Wal2LakeError
+from wal2lake.changelog.storage import LocalStorage
+from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
@@ -48,26 +65,60 @@ def dump_messages(log: ChangeLog, start: int, end: int) -> Iterator[str]:
             yield f"{LSN(row['lsn'])} {row['xid']} {_describe(row['payload'])}"
 
 
-def verify_log(log: ChangeLog) -> Iterator[str]:
-    """A sentence for each thing that is not as it must be; nothing for a sound log. Goes on after a fault."""
-    tail: Tail | None = None
-    for info in log.segments:
+def verify_log(storage: LocalStorage) -> Iterator[str]:
+    """A sentence for each file that is not as it must be; nothing for a sound log. Goes on after a fault.
+
+    Only what is under ``status/`` is passed over: nothing is decided by it, and a power cut may tear it.
+    """
+    yield from _verify_documents(storage)
+    seqs = []
+    for name in storage.names(SEGMENTS):
         try:
-            faults, tail = _verify_segment(log, info, tail)
-        except FileNotFoundError:  # retention removed it since the segments were listed
-            faults, tail = [], None
-        except Wal2LakeError as error:
+            seqs.append(segment_seq(name))
+        except LogCorruptError as error:
+            yield str(error)
+    tail: Tail | None = None
+    for seq in range(min(seqs, default=0), max(seqs, default=-1) + 1):
+        name = segment_name(seq)
+        try:
+            faults, tail = _verify_segment(storage.map(name), name, tail)
+        except FileNotFoundError:
+            trimmed = not any(storage.probe(segment_name(older)) for older in seqs if older < seq)
+            faults, tail = [] if trimmed else [str(corrupt(name, "it is missing"))], None
+        except LogCorruptError as error:
             faults, tail = [str(error)], None
         yield from faults
 
 
-def _verify_segment(log: ChangeLog, info: SegmentInfo, tail: Tail | None) -> tuple[list[str], Tail]:
-    file, name = log.storage.map(info.name), info.name
-    batch, index = read_batch(file, name), read_transactions(file, name)
+def _verify_documents(storage: LocalStorage) -> Iterator[str]:
+    known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json, POSITION: read_lsn_file}
+    for folder in (CONSUMERS, BARRIERS):
+        known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
+    known |= dict.fromkeys(storage.find(f"{SNAPSHOTS}/*/*.*/*.json"), _read_table)
+    for name, read in known.items():
+        try:
+            read(storage.get(name), name)
+        except FileNotFoundError:  # removed meanwhile, or never written: an idle stream writes the position
+            continue
+        except LogCorruptError as error:
+            yield str(error)
+
+
+def _read_table(data: bytes, name: str) -> object:
+    return read_document(data, name, TABLE_CURE)
+
+
+def _verify_segment(file: pa.Buffer, name: str, tail: Tail | None) -> tuple[list[str], Tail | None]:
+    """The faults, and the state behind the segment; nobody can tell that of one whose Begin is in a file that is gone
+    or damaged, so of such a one only the checksums are checked."""
+    info, batch, index = read_info(file, name), read_batch(file, name), read_transactions(file, name)
+    if tail is None and batch["xid"][0].as_py() and batch["tag"][0].as_py() != ord("B"):
+        return [], None
     copy_data = [
         _HEADER % row["lsn"].to_bytes(8, "big") + row["payload"] for row in batch.select(["lsn", "payload"]).to_pylist()
     ]
-    built, after = build_segment(copy_data, info.seq, _state_before(info, batch, tail))
+    with parsing(name):
+        built, after = build_segment(copy_data, info.seq, _state_before(info, batch, tail))
     wrong = [f.name for f in fields(info) if getattr(info, f.name) != getattr(built.info, f.name)]
     faults = [f"{name}: {field} is not what its messages say." for field in wrong if field not in _DURABLE]
     if not built.batch.equals(batch):

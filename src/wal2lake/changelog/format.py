@@ -9,9 +9,10 @@
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     status/, snapshots/        other parts' files; advisory, and chunks of table copies
 
-A segment is one Arrow IPC file: the columns of SEGMENT_SCHEMA, and in the schema's metadata SegmentInfo as JSON,
-with the Relation and Type messages in force and the transactions as an Arrow IPC stream each, so a reader that only
-plans never touches a row.
+A segment is one Arrow IPC file with a trailer (trailer.py): the columns of SEGMENT_SCHEMA, and in the schema's
+metadata SegmentInfo as JSON, with the Relation and Type messages in force and the transactions as an Arrow IPC stream
+each, so a reader that only plans never touches a row. The other files are documents (documents.py). Both carry
+checksums, and nothing is read from a file before the bytes that say it were checked.
 LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
 """
 
@@ -27,14 +28,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.errors import LogCorruptError, Wal2LakeError
+from wal2lake.changelog.documents import RESTORE, corrupt, parsing, read_document, write_document
+from wal2lake.changelog.trailer import with_trailer, without_trailer
 from wal2lake.lsn import LSN
 
-FORMAT = 1
+FORMAT = 2
 IDENTITY, POSITION = "log.json", "position.json"
 SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
 _RELATIONS_KEY = b"wal2lake.relations"
+_CURES = {
+    CONSUMERS: "Restore it from a copy of the log's folder, or remove it: its reader writes it anew with its next"
+    " batch. Should retention remove what that reader still needs before then, it says so.",
+    BARRIERS: "Remove it: it only asks for a batch to end at one place, and `wal2lake verify` asks anew.",
+}
 
 
 def _required(**columns: pa.DataType) -> pa.Schema:
@@ -76,18 +83,35 @@ class LogIdentity:
     format: int = FORMAT
 
     def to_json(self) -> bytes:
-        return _json(asdict(self) | {"start_lsn": str(self.start_lsn)})
+        return write_document(self.document())
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> LogIdentity:
-        values = read_json(data, name)
-        try:
-            identity = cls(**values | {"start_lsn": LSN.parse(values["start_lsn"])})
-        except (KeyError, TypeError, AttributeError, Wal2LakeError) as error:
-            raise corrupt(name, f"it is not a log identity ({error})") from error
-        if identity.format != FORMAT:
-            raise corrupt(name, f"format {identity.format} is not known here; this version reads {FORMAT}")
-        return identity
+        _require_format(data, name)
+        values = read_document(data, name)
+        with parsing(name):
+            return cls(**values | {"start_lsn": LSN.parse(values["start_lsn"])})
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self) | {"start_lsn": str(self.start_lsn)}
+
+
+def _require_format(data: bytes, name: str) -> None:
+    """Raise LogCorruptError for a log of another version; ``data``: its log.json, not checked, for it may be anything
+    that has no checksum yet. What is damaged passes."""
+    try:
+        found = json.loads(data)["format"]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return
+    if type(found) is int and found < FORMAT:
+        raise corrupt(
+            name,
+            f"the log was written by an earlier version of wal2lake, in format {found}, which has no checksums",
+            "Let that version go on with it; or remove the slot and the log (`wal2lake drop`) and run again: the tables"
+            " are copied anew.",
+        )
+    if type(found) is int and found > FORMAT:
+        raise corrupt(name, f"it is of format {found}, and this version of wal2lake reads {FORMAT}", "Use a newer one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +139,8 @@ class SegmentInfo:
 
     ``relations`` and ``types`` (by OID) are the Relation and Type messages in force before row 0, ``announced`` what
     replaces them, a Relation that says the same again included; ``counts`` has the rows of each kind by relation,
-    transactions that never ended included; ``crc32`` is of all payloads. ``previous_end_lsn`` and ``end_lsn``: the
-    last commit's end in the whole log, before and after this segment. ``durable_lsn``: nothing below it is missing.
+    transactions that never ended included. ``previous_end_lsn`` and ``end_lsn``: the last commit's end in the whole
+    log, before and after this segment. ``durable_lsn``: nothing below it is missing.
     """
 
     seq: int
@@ -124,7 +148,6 @@ class SegmentInfo:
     last_lsn: int
     rows: int
     payload_bytes: int
-    crc32: int
     relations: Mapping[int, bytes]
     types: Mapping[int, bytes]
     announced: tuple[Announcement, ...]
@@ -148,22 +171,20 @@ class SegmentInfo:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _IN_FORCE}
         values["announced"] = [(n.row, n.kind, n.oid, b64encode(n.payload).decode()) for n in self.announced]
         values["runs"] = [(r.first_seq, r.first_row, r.stop) for r in self.runs]
-        return _json({"format": FORMAT, "identity": json.loads(identity.to_json())} | values)
+        about = {"format": FORMAT, "identity": identity.document()}
+        return json.dumps(about | values, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, data: bytes, in_force: InForce, name: str) -> SegmentInfo:
-        values = read_json(data, name)
-        try:
-            known: dict[str, Any] = dict(zip(_IN_FORCE, in_force, strict=True))
-            known |= {f.name: values[f.name] for f in fields(cls) if f.name not in _IN_FORCE}
-            known["announced"] = tuple(
-                Announcement(row, kind, oid, _once(b64decode(p))) for row, kind, oid, p in known["announced"]
-            )
-            known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
-            known["runs"] = tuple(Run(*run) for run in known["runs"])
-            return cls(**known)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise corrupt(name, f"its metadata lacks or garbles {error}") from error
+    def from_json(cls, data: bytes, in_force: InForce) -> SegmentInfo:
+        values = json.loads(data)
+        known: dict[str, Any] = dict(zip(_IN_FORCE, in_force, strict=True))
+        known |= {f.name: values[f.name] for f in fields(cls) if f.name not in _IN_FORCE}
+        known["announced"] = tuple(
+            Announcement(row, kind, oid, _once(b64decode(p))) for row, kind, oid, p in known["announced"]
+        )
+        known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
+        known["runs"] = tuple(Run(*run) for run in known["runs"])
+        return cls(**known)
 
 
 _IN_FORCE = ("relations", "types")
@@ -221,8 +242,8 @@ def segment_seq(name: str) -> int:
     return int(stem)
 
 
-def write_segment(segment: Segment, identity: LogIdentity, compression: str | None) -> pa.Buffer:
-    """The file's bytes; ``compression`` is None, "lz4" or "zstd"."""
+def write_segment(segment: Segment, identity: LogIdentity, compression: str | None) -> list[pa.Buffer | bytes]:
+    """The file's parts; ``compression`` is None, "lz4" or "zstd"."""
     index = pa.BufferOutputStream()
     with pa.ipc.new_stream(index, TRANSACTIONS_SCHEMA) as writer:
         writer.write_batch(segment.transactions)
@@ -235,34 +256,30 @@ def write_segment(segment: Segment, identity: LogIdentity, compression: str | No
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_file(file, SEGMENT_SCHEMA.with_metadata(metadata), options=options) as writer:
         writer.write_batch(segment.batch)
-    return file.getvalue()
+    return with_trailer(file.getvalue(), FORMAT)
 
 
 def read_info(file: pa.Buffer, name: str) -> SegmentInfo:
+    """Like the other two: of the file ``name``, or LogCorruptError that names it."""
     metadata = _metadata(file, name)
-    try:
-        in_force = read_in_force(metadata[_RELATIONS_KEY])
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise corrupt(name, f"its Relation messages do not parse ({error})") from error
-    return SegmentInfo.from_json(metadata[_SEGMENT_KEY], in_force, name)
+    with parsing(name):
+        info = SegmentInfo.from_json(metadata[_SEGMENT_KEY], read_in_force(metadata[_RELATIONS_KEY]))
+    if info.name != name:
+        raise corrupt(name, f"it is segment {info.seq}, under another's name")
+    return info
 
 
 def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
     metadata = _metadata(file, name)
-    try:
-        table = pa.ipc.open_stream(metadata[_TRANSACTIONS_KEY]).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(name, f"its transaction index does not parse ({error})") from error
-    return one_batch(table, TRANSACTIONS_SCHEMA)
+    with parsing(name):
+        return one_batch(pa.ipc.open_stream(metadata[_TRANSACTIONS_KEY]).read_all(), TRANSACTIONS_SCHEMA)
 
 
-def read_batch(file: pa.Buffer, name: str) -> pa.RecordBatch:
-    """All rows; zero copy where the file is mapped and not compressed."""
-    try:
-        table = pa.ipc.open_file(file).read_all().replace_schema_metadata(None)
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(name, f"its rows do not parse ({error})") from error
-    return one_batch(table, SEGMENT_SCHEMA)
+def read_batch(file: pa.Buffer, name: str, *, check: bool = True) -> pa.RecordBatch:
+    """All rows; zero copy where the file is mapped and not compressed. ``check``: not needed twice for one file."""
+    arrow = without_trailer(file, name, FORMAT, rows=check)
+    with parsing(name):
+        return one_batch(pa.ipc.open_file(arrow).read_all().replace_schema_metadata(None), SEGMENT_SCHEMA)
 
 
 def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -270,46 +287,23 @@ def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def read_json(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        values = json.loads(data)
-    except ValueError as error:
-        raise corrupt(name, f"it is not JSON ({error})") from error
-    if not isinstance(values, dict):
-        raise corrupt(name, "it is not a JSON object")
-    return values
-
-
 def write_lsn_file(lsn: int) -> bytes:
     """position.json, consumers/… and barriers/… hold one LSN each."""
-    return _json({"lsn": str(LSN(lsn))})
+    return write_document({"lsn": str(LSN(lsn))})
 
 
 def read_lsn_file(data: bytes, name: str) -> LSN:
-    try:
-        return LSN.parse(read_json(data, name)["lsn"])
-    except (KeyError, AttributeError, Wal2LakeError) as error:
-        raise corrupt(name, "it holds no LSN") from error
-
-
-def corrupt(name: str, why: str) -> LogCorruptError:
-    return LogCorruptError(
-        f"The change log file {name} cannot be read: {why}.",
-        hint="Restore it from a copy of the log's folder. Without one, remove the slot and the log"
-        " (`wal2lake drop`) and run again: the tables are copied anew.",
-    )
+    cure = _CURES.get(name.partition("/")[0], RESTORE)
+    values = read_document(data, name, cure)
+    with parsing(name, cure):
+        return LSN.parse(values["lsn"])
 
 
 def _metadata(file: pa.Buffer, name: str) -> dict[bytes, bytes]:
-    try:
-        schema = pa.ipc.open_file(file).schema
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(name, f"it is not an Arrow IPC file ({error})") from error
+    arrow = without_trailer(file, name, FORMAT, rows=False)
+    with parsing(name):
+        schema = pa.ipc.open_file(arrow).schema
     metadata: dict[bytes, bytes] = schema.metadata or {}
     if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _RELATIONS_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
         raise corrupt(name, "it is an Arrow file, but not a segment")
     return metadata
-
-
-def _json(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, separators=(",", ":")).encode()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from wal2lake.changelog import format as layout
 from wal2lake.changelog import plan as planning
 from wal2lake.changelog.builder import count_rows
+from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.storage import LocalStorage
@@ -47,9 +48,10 @@ class ChangeLog:
         self.storage = storage
         self.identity = identity
         self._segments: list[SegmentInfo] | None = None
+        self._checked: set[int] = set()  # segments whose rows were checked; the files never change
         self._position = LSN(0)
         self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
-        self._batches: _Recent[pa.RecordBatch] = _Recent(2, lambda seq: layout.read_batch(*self._file(seq)))
+        self._batches: _Recent[pa.RecordBatch] = _Recent(2, self._load_batch)
         self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
 
     @classmethod
@@ -66,13 +68,16 @@ class ChangeLog:
     @classmethod
     def open(cls, path: str | Path) -> ChangeLog:
         """Open an existing log; raises ConfigError when there is none, LogCorruptError when it cannot be read."""
-        storage = LocalStorage(path)
-        try:
-            data = storage.get(layout.IDENTITY)
-        except FileNotFoundError:
+        storage = cls.find(path)
+        return cls(storage, LogIdentity.from_json(storage.get(layout.IDENTITY), layout.IDENTITY))
+
+    @classmethod
+    def find(cls, path: str | Path) -> LocalStorage:
+        """The folder of an existing log, which may be damaged; raises ConfigError when there is none."""
+        if not cls.exists(path):
             hint = "`wal2lake capture` (or `wal2lake run`) makes it; check log.path."
-            raise ConfigError(f"There is no change log at {path}.", hint=hint) from None
-        return cls(storage, LogIdentity.from_json(data, layout.IDENTITY))
+            raise ConfigError(f"There is no change log at {path}.", hint=hint)
+        return LocalStorage(path)
 
     @staticmethod
     def exists(path: str | Path) -> bool:
@@ -140,7 +145,7 @@ class ChangeLog:
                 found.append(layout.read_info(*self._map(seq)))
             except FileNotFoundError:
                 if any(self._is_there(older) for older in listed if older < seq):
-                    raise layout.corrupt(layout.segment_name(seq), "it is missing") from None
+                    raise corrupt(layout.segment_name(seq), "it is missing") from None
                 break
         if listed and not found:  # the newest was old by the time that it was looked at
             return self._list()
@@ -161,6 +166,11 @@ class ChangeLog:
             return self._map(seq)
         except FileNotFoundError:
             raise self._trimmed() from None
+
+    def _load_batch(self, seq: int) -> pa.RecordBatch:
+        batch = layout.read_batch(*self._file(seq), check=seq not in self._checked)
+        self._checked.add(seq)
+        return batch
 
     def _info(self, seq: int) -> SegmentInfo:
         """From memory when the segments are listed; a task that reads one extent opens just its file."""

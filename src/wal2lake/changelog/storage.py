@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -48,6 +48,10 @@ class LocalStorage:
         except FileNotFoundError:
             return []
 
+    def find(self, pattern: str) -> list[str]:
+        """The finished files below whose names match, ``*`` within a folder; sorted."""
+        return sorted(str(path.relative_to(self.root)) for path in self.root.glob(pattern) if path.name[0] != ".")
+
     def get(self, name: str) -> bytes:
         with _explained(self.root):
             return (self.root / name).read_bytes()
@@ -57,16 +61,16 @@ class LocalStorage:
         with _explained(self.root), pa.memory_map(self.path(name)) as source:
             return source.read_buffer()
 
-    def put(self, name: str, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
-        """Make ``name`` hold ``data``, atomically; when this returns a durable file survives a power cut.
+    def put(self, name: str, *parts: bytes | pa.Buffer, durable: bool = True) -> None:
+        """Make ``name`` hold ``parts``, one behind the other, atomically.
 
-        When that fails the old content stands, if there was any.
+        When this returns a durable file survives a power cut; when it fails the old content stands, if there was any.
         """
         target = self.root / name
         aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{_TEMPORARY}")
         with _explained(self.root):
             try:
-                self._write(aside, data, durable)
+                self._write(aside, parts, durable)
                 os.replace(aside, target)
             except OSError:
                 aside.unlink(missing_ok=True)
@@ -74,11 +78,12 @@ class LocalStorage:
             if durable:
                 _sync_folder(target.parent)
 
-    def _write(self, aside: Path, data: bytes | pa.Buffer, durable: bool) -> None:
+    def _write(self, aside: Path, parts: Sequence[bytes | pa.Buffer], durable: bool) -> None:
         with open(aside, "wb", buffering=0) as file:
-            view = memoryview(data).cast("B")
-            while view:
-                view = view[file.write(view) :]
+            for view in (memoryview(part).cast("B") for part in parts):
+                written = 0
+                while written < len(view):
+                    written += file.write(view[written:])
             if durable:
                 os.fsync(file.fileno())
 
@@ -118,8 +123,9 @@ class LocalStorage:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
+                who = file.read(20).decode(errors="replace").strip()
                 raise SlotInUseError(
-                    f"Another capture process ({file.read(20).decode().strip()}) writes the change log {self.root}.",
+                    f"Another capture process ({who}) writes the change log {self.root}.",
                     hint="Stop it first, or give this one a slot and a log of its own (source.slot, log.path).",
                 ) from None
             file.truncate(0)

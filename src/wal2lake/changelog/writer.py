@@ -58,8 +58,7 @@ class LogWriter:
         Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
         """
         segment, tail = build_segment(copy_data, self._seq, self._tail)
-        data = layout.write_segment(segment, self.log.identity, self._compression)
-        self._storage.put(segment.info.name, data)
+        self._storage.put(segment.info.name, *layout.write_segment(segment, self.log.identity, self._compression))
         self._seq, self._tail = self._seq + 1, tail
         return segment.info
 

@@ -54,17 +54,19 @@ def dump(
 def verify(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
 ) -> None:
-    """Build every segment's index and metadata anew from its raw messages, and compare."""
+    """Check every file's checksum, build every segment's index and metadata anew from its messages, and compare."""
     from wal2lake.changelog.dump import verify_log  # noqa: PLC0415
+    from wal2lake.changelog.format import SEGMENTS  # noqa: PLC0415
+    from wal2lake.changelog.log import ChangeLog  # noqa: PLC0415
 
-    log = _open(config)
-    faults = list(verify_log(log))
+    storage = ChangeLog.find(config.log.path)
+    segments, faults = len(storage.names(SEGMENTS)), list(verify_log(storage))
     if as_json:
-        print_json({"ok": not faults, "segments": len(log.segments), "faults": faults})
+        print_json({"ok": not faults, "segments": segments, "faults": faults})
     else:
         for fault in faults:
             console.out(fault, highlight=False)
-        say(f"{len(log.segments)} segments, {len(faults)} faults.")
+        say(f"{segments} segments, {len(faults)} faults.")
     if faults:
         raise typer.Exit(LogCorruptError.exit_code)
 

@@ -5,13 +5,14 @@ The files are advisory: nothing is decided by them, and a missing or half-known 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wal2lake.changelog.documents import read_document
+from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 
 _STALE_S = 30.0  # a busy machine may keep a child from its status for a while
@@ -119,7 +120,6 @@ def _read(path: Path) -> dict[str, Any]:
     Writers replace the file in one step, but do not force it to disk: a power cut may leave it empty or torn.
     """
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # not there yet, not ours to read, or no JSON
+        return read_document(path.read_bytes(), str(path))
+    except (OSError, LogCorruptError):  # not there yet, not ours to read, or torn
         return {}
-    return found if isinstance(found, dict) else {}

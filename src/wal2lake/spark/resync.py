@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wal2lake.changelog.consumers import claim
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
-from wal2lake.spark.table_folder import known_tables
-from wal2lake.spark.tables import Table, exclusive, snapshots_root
+from wal2lake.spark.table_folder import TableFolder, known_tables
+from wal2lake.spark.tables import exclusive, snapshots_root
+from wal2lake.spark.target import Target
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
@@ -40,14 +42,18 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
             if name not in known:
                 have = f"It knows {', '.join(known)}." if known else "It has read none yet."
                 raise ConfigError(f"The pipeline {config.pipeline.name!r} knows no table {name}.", hint=have)
-        return {name: _put_aside(Table(config, log, *known[name])) for name in dict.fromkeys(names)}
+        return {name: _put_aside(config, log, *known[name]) for name in dict.fromkeys(names)}
 
 
-def _put_aside(table: Table) -> Path | None:
-    lake, aside = Path(table.target.uri), None
+def _put_aside(config: Config, log: ChangeLog, namespace: str, name: str) -> Path | None:
+    """Nothing of the table's folder is read: it may be here because of a file there that is damaged."""
+    folder, target = TableFolder(snapshots_root(config), namespace, name), Target.of(config, namespace, name)
+    lake, aside = Path(target.uri), None
     if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
         aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         lake.rename(aside)
-    table.go_along()
-    shutil.rmtree(table.folder.path)
+    folder.lift_quarantine()
+    folder.end_sync()
+    log.forget(claim(target.pipeline, folder.path.name))
+    shutil.rmtree(folder.path)
     return aside

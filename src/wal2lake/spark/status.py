@@ -5,7 +5,6 @@ Nothing is ever decided by it: what is done stands in the tables' commits and th
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.storage import LocalStorage
 
 _logger = logging.getLogger(__name__)
@@ -119,4 +119,4 @@ class Ticker:
 
 def write_status(log: LocalStorage, status: PipelineStatus) -> None:
     """Atomic, but not forced to disk: after a crash it would be out of date anyway."""
-    log.put("status/pipeline.json", json.dumps(status.document(), indent=1).encode(), durable=False)
+    log.put("status/pipeline.json", write_document(status.document()), durable=False)

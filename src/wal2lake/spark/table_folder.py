@@ -3,26 +3,28 @@
 The rule: a file that says "done" is written once, whole, and never changed (``plan.json``, ``chunk-….json``,
 ``done.json``); what follows the stream is one small document, replaced atomically (``columns.json``,
 ``converging.json``, ``sync.json``, ``quarantine.json``). Whoever dies between two files leaves a state that the next
-run goes on from.
+run goes on from. Each carries a checksum (changelog/documents.py), and a damaged one stops the pipeline: only it said
+how far the table is.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+from wal2lake.changelog.documents import TABLE_CURE, parsing, read_document, write_document
 from wal2lake.changelog.storage import LocalStorage
 
-FORMAT = 1
+FORMAT = 2
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +115,17 @@ class Quarantine:
 
 
 class TableFolder:
-    """One table's files. Every read is of what the disk says now; a missing file is None."""
+    """One table's files. Every read is of what the disk says now; a missing file is None.
+
+    Raises LogCorruptError for a damaged one: never a table's fault, which would be made good from what it says.
+    """
 
     def __init__(self, root: Path, namespace: str, name: str) -> None:
         self.path = root / f"{_encode(namespace)}.{_encode(name)}"
         self._storage = LocalStorage(self.path)
 
     def plan(self) -> SnapshotPlan | None:
-        document = self._read("plan.json")
-        return None if document is None else _plan(document)
+        return self._read("plan.json", _plan)
 
     def begin(self, plan: SnapshotPlan) -> None:
         """Make ``plan`` the one that counts; whatever an earlier one had read is forgotten."""
@@ -159,8 +163,9 @@ class TableFolder:
 
     def chunks(self, plan_id: str) -> dict[int, DoneChunk]:
         """The finished chunks of a plan by number."""
-        found = [self._read(name) for name in self._storage.names(".") if name.endswith(f".{plan_id}.json")]
-        return {document["number"]: DoneChunk(**document) for document in found if document is not None}
+        names = [name for name in self._storage.names(".") if name.endswith(f".{plan_id}.json")]
+        found = (self._read(name, lambda document: DoneChunk(**document)) for name in names)
+        return {chunk.number: chunk for chunk in found if chunk is not None}
 
     def count_chunks(self) -> int:
         """How many chunks are finished, without reading them."""
@@ -168,27 +173,20 @@ class TableFolder:
         return sum(name.startswith("chunk-") and name.endswith(".json") for name in names)
 
     def done(self) -> Done | None:
-        document = self._read("done.json")
-        return None if document is None else Done(**document)
+        return self._read("done.json", lambda document: Done(**document))
 
     def finish(self, done: Done) -> None:
         self._write("done.json", asdict(done))
 
     def followed(self) -> Followed:
-        document = self._read("columns.json")
-        if document is None:
-            return Followed({}, ())
-        types = {name: (oid, typmod) for name, (oid, typmod) in document["types"].items()}
-        digests, lapsed = tuple(document["digests"]), tuple(document["lapsed"])
-        return Followed(document["attnums"], digests, types, lapsed, document["lsn"])
+        return self._read("columns.json", _followed) or Followed({}, ())
 
     def follow(self, followed: Followed) -> None:
         self._write("columns.json", asdict(followed))
 
     def converging_until(self) -> int:
         """LSN up to which a masked row may be missing in the target and is read again from the source; 0: never."""
-        document = self._read("converging.json")
-        return 0 if document is None else int(document["lsn"])
+        return self._read("converging.json", _lsn) or 0
 
     def converge_until(self, lsn: int) -> None:
         if lsn > self.converging_until():
@@ -196,8 +194,7 @@ class TableFolder:
 
     def syncing(self) -> int | None:
         """LSN up to which the table is applied while it is synchronized beside the stream; None: it is not."""
-        document = self._read("sync.json")
-        return None if document is None else int(document["lsn"])
+        return self._read("sync.json", _lsn)
 
     def sync(self, lsn: int) -> None:
         self._storage.make_folders()
@@ -207,8 +204,7 @@ class TableFolder:
         self._storage.remove("sync.json")
 
     def quarantine(self) -> Quarantine | None:
-        document = self._read("quarantine.json")
-        return None if document is None else Quarantine(**document)
+        return self._read("quarantine.json", lambda document: Quarantine(**document))
 
     def set_quarantine(self, error: Exception, lsn: int) -> None:
         self._storage.make_folders()
@@ -218,15 +214,17 @@ class TableFolder:
     def lift_quarantine(self) -> None:
         self._storage.remove("quarantine.json")
 
-    def _read(self, name: str) -> Json | None:
+    def _read(self, name: str, make: Callable[[Json], T]) -> T | None:
+        file = str(self.path / name)
         try:
-            document: Json = json.loads(self._storage.get(name))
+            document = read_document(self._storage.get(name), file, TABLE_CURE)
         except FileNotFoundError:
             return None
-        return document
+        with parsing(file, TABLE_CURE):
+            return make(document)
 
     def _write(self, name: str, document: Json) -> None:
-        self._storage.put(name, json.dumps(document, indent=1).encode())
+        self._storage.put(name, write_document(document))
 
 
 def new_plan_id() -> str:
@@ -245,6 +243,16 @@ def _plan(document: Json) -> SnapshotPlan:
     fields["columns"] = tuple(Column(**column) for column in fields["columns"])
     fields["chunks"] = tuple(Chunk(**chunk) for chunk in fields["chunks"])
     return SnapshotPlan(**fields)
+
+
+def _followed(document: Json) -> Followed:
+    types = {name: (oid, typmod) for name, (oid, typmod) in document["types"].items()}
+    digests, lapsed = tuple(document["digests"]), tuple(document["lapsed"])
+    return Followed(document["attnums"], digests, types, lapsed, document["lsn"])
+
+
+def _lsn(document: Json) -> int:
+    return int(document["lsn"])
 
 
 def _encode(name: str) -> str:

@@ -38,25 +38,42 @@ def typed_schema(log: ChangeLog, table: TableName, end: int | None, rules: Decod
     Raises ConfigError when the log has not seen the table, SchemaChangeError when a name is taken twice.
     """
     known = newest_schemas(log, log.last_end_lsn if end is None else end, rules)
-    found = [schema for schema in known if (schema.namespace, schema.name) == table]
-    if not found:
+    newest = _of_table(known, table)
+    if newest is None:
         names = ", ".join(sorted({schema.qualified_name for schema in known})) or "none yet"
         raise ConfigError(
             f"The change log has no table {table[0]}.{table[1]}.",
             hint=f"It learns of a table by its first change. Known: {names}.",
         )
-    return _typed(max(found, key=lambda schema: schema.relation_id))
+    return _typed(newest)
 
 
 def newest_schemas(log: ChangeLog, end: int, rules: DecodeRules) -> list[TableSchema]:
-    """Every relation as it was last announced in the transactions that end at or below ``end``."""
+    """Every relation as it was last announced in the transactions that end at or below ``end``.
+
+    A segment knows what its session of the stream announced before it, and each session begins with nothing: so the
+    segments are asked from the newest on, each for what no later one knows.
+    """
+    found: dict[int, TableSchema] = {}
     for segment in reversed(log.segments):
-        if segment.commits and segment.first_commit_end_lsn <= end:
-            extent = log.plan(segment.previous_end_lsn, end)[-1]
-            announced = {a.oid for a in segment.announced if a.kind == "R" and a.row < extent.row_stop}
-            runs = [log.relation_runs(extent, oid)[-1] for oid in sorted(announced | segment.relations.keys())]
-            return [TableSchema.from_relation(run.relation, run.types, rules.text_columns) for run in runs]
-    return []
+        if not segment.commits or segment.first_commit_end_lsn > end:
+            continue
+        known = {news.oid: news.row for news in reversed(segment.announced) if news.kind == "R"}
+        known |= dict.fromkeys(segment.relations, 0)
+        if known.keys() <= found.keys():
+            continue
+        commits = log.transactions(segment.previous_end_lsn, min(end, segment.last_commit_end_lsn))
+        seen = Extent(segment.seq, 0, commits["last_row"][-1].as_py() + 1)
+        for oid in sorted(oid for oid, row in known.items() if oid not in found and row < seen.row_stop):
+            run = log.relation_runs(seen, oid)[-1]
+            found[oid] = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+    return list(found.values())
+
+
+def _of_table(known: Sequence[TableSchema], table: TableName) -> TableSchema | None:
+    """A table that was made anew is the newest of its name."""
+    found = [schema for schema in known if (schema.namespace, schema.name) == table]
+    return max(found, key=lambda schema: schema.relation_id, default=None)
 
 
 def plan_typed(log: ChangeLog, table: TableName, start: int, end: int) -> list[ExtentGroup]:
@@ -145,12 +162,8 @@ def _check_no_loss(log: ChangeLog, schema: TableSchema, target: pa.Schema, rules
     extra = [column.name for column in schema.columns if column.name not in target.names]
     if not extra:
         return
-    present = {
-        column.name
-        for known in newest_schemas(log, log.last_end_lsn, rules)
-        if (known.namespace, known.name) == (schema.namespace, schema.name)
-        for column in known.columns
-    }
+    newest = _of_table(newest_schemas(log, log.last_end_lsn, rules), (schema.namespace, schema.name))
+    present = {column.name for column in newest.columns} if newest else set()
     if added := [name for name in extra if name in present]:
         raise SchemaChangeError(
             "The table has a column that it did not have when the query started.",

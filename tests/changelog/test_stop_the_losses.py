@@ -1,0 +1,131 @@
+"""No bit of a change log may flip unnoticed: whoever reads a damaged file gets one error that names it and its cure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from wal2lake.changelog import ChangeLog, Extent, LogWriter
+from wal2lake.changelog import format as layout
+from wal2lake.cli.main import app
+from wal2lake.errors import LogCorruptError
+from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
+
+Writer = Callable[..., LogWriter]
+SEGMENT = "segments/0000000000000000.arrow"
+
+
+def bits_flipped(whole: bytes) -> Iterator[bytes]:
+    """The file with a bit flipped, once for each byte."""
+    for at in range(len(whole)):
+        yield whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_any_bit_of_a_segment(open_writer: Writer, compression: str) -> None:
+    """Whoever plans reads the footer alone, so only what is read is checked then: but all of it."""
+    with open_writer(compression=compression) as writer:
+        sound = writer.append(ScriptedStream().transaction(relation(), insert(1, "a" * 99), update(1, "b"), delete(1)))
+        whole = writer.log.storage.get(SEGMENT)
+    index, planned = layout.read_transactions(pa.py_buffer(whole), SEGMENT), 0
+    for damaged in bits_flipped(whole):
+        with pytest.raises(LogCorruptError, match=rf"{SEGMENT} cannot be read.*Restore"):
+            layout.read_batch(pa.py_buffer(damaged), SEGMENT)
+        try:
+            assert layout.read_info(pa.py_buffer(damaged), SEGMENT) == sound
+            assert layout.read_transactions(pa.py_buffer(damaged), SEGMENT).equals(index)
+            planned += 1
+        except LogCorruptError:
+            continue
+    assert 0 < planned < len(whole)
+
+
+def test_a_reader_checks_the_rows_of_a_file_once(open_writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, checks = ScriptedStream(), list[bool]()
+    with open_writer() as writer:
+        for number in range(3):
+            writer.append(stream.transaction(insert(number, "a")))
+        log = ChangeLog.open(writer.log.storage.root)
+    read = layout.read_batch
+
+    def read_batch(file: pa.Buffer, name: str, *, check: bool) -> pa.RecordBatch:
+        checks.append(check)
+        return read(file, name, check=check)
+
+    monkeypatch.setattr(layout, "read_batch", read_batch)
+    for seq in (0, 1, 2, 0):
+        log.read(Extent(seq, 0, 1))
+    assert checks == [True, True, True, False]
+
+
+def test_a_segment_under_anothers_name(open_writer: Writer, tmp_path: Path) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        for number in range(2):
+            writer.append(stream.transaction(insert(number, "a")))
+    folder = tmp_path / "log/segments"
+    (folder / "0000000000000000.arrow").write_bytes((folder / "0000000000000001.arrow").read_bytes())
+    with pytest.raises(LogCorruptError, match=SEGMENT):
+        _ = ChangeLog.open(tmp_path / "log").segments
+
+
+@pytest.mark.parametrize("name", ["log.json", "position.json", "consumers/a.json", "barriers/b.json"])
+def test_any_bit_of_a_document(open_writer: Writer, tmp_path: Path, name: str) -> None:
+    with open_writer() as writer:
+        writer.set_position(0x9000)
+        writer.log.release("a", 0x8000)
+        writer.log.request_barrier("b", 0x9000)
+    file = tmp_path / "log" / name
+    for damaged in bits_flipped(file.read_bytes()):
+        file.write_bytes(damaged)
+        with pytest.raises(LogCorruptError, match=rf"{name} cannot be read.*(Restore|Remove|Let that|Use a newer)"):
+            _read_all(tmp_path / "log")
+
+
+def _read_all(path: Path) -> None:
+    log = ChangeLog.open(path)
+    log.refresh()
+    log.released()
+    log.barriers()
+
+
+def test_a_log_from_before_there_were_checksums(open_writer: Writer, tmp_path: Path) -> None:
+    with open_writer():
+        pass
+    file = tmp_path / "log/log.json"
+    old = {key: value for key, value in json.loads(file.read_bytes()).items() if key != "crc32"} | {"format": 1}
+    file.write_text(json.dumps(old))
+    with pytest.raises(LogCorruptError, match=r"log\.json.*earlier version.*wal2lake drop"):
+        ChangeLog.open(tmp_path / "log")
+
+
+def test_verify_tells_each_damaged_file_in_a_sentence(open_writer: Writer, tmp_path: Path) -> None:
+    """The third segment goes on with a transaction of the second, which is damaged: that is no fault of the third."""
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        writer.append(stream.transaction(relation(), insert(0, "a")))
+        torn = stream.transaction(insert(1, "a"), insert(2, "b"))
+        writer.append(torn[:2])
+        writer.append(torn[2:])
+        for number in range(3):
+            writer.append(stream.transaction(insert(number, "a")))
+        writer.set_position(0x9000)
+        writer.log.release("a", 0x8000)
+        writer.log.release("b", 0x8000)
+    log = tmp_path / "log"
+    damaged = ["consumers/a.json", "position.json", *(f"segments/{seq:016d}.arrow" for seq in (1, 5))]
+    for name in damaged:
+        whole = (log / name).read_bytes()
+        middle = len(whole) // 2
+        (log / name).write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    (log / "segments/0000000000000004.arrow").unlink()
+    (tmp_path / "wal2lake.toml").write_text(f"[source]\ndsn = 'host=nowhere'\n[log]\npath = '{log}'\n")
+    done = CliRunner().invoke(app, ["log", "verify", "--json", "--config", str(tmp_path / "wal2lake.toml")])
+    faults = json.loads(done.stdout)["faults"]
+    named = [name for name in (*damaged, "segments/0000000000000004.arrow") if sum(name in f for f in faults) == 1]
+    assert (done.exit_code, len(faults), len(named)) == (LogCorruptError.exit_code, 5, 5), faults
