@@ -45,7 +45,7 @@ format: setup ## Rewrite the code in the house's format
 bench: setup ## All benchmarks against their baselines; ARGS=capture runs one
 	@$(BIN)/python -m bench $(ARGS)
 
-fuzz: setup ## Mutate every protocol vector for SECONDS (60)
+fuzz: setup ## Mutate every protocol vector and change log file for SECONDS (60)
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 fuzz-night: setup ## Ten million mutated messages

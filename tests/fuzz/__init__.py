@@ -1,1 +1,1 @@
-"""Mutated vectors against every decoder: a message, or ProtocolError with its offset; anything else is a bug."""
+"""Mutants against every decoder: a message or file as it was written, or one error that says where; else a bug."""

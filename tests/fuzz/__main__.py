@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
-    targets = len(chosen(given.target))
+    targets = [target.name for target in chosen(given.target)]
     if not targets:
         print(f"no target has {given.target!r} in its name", file=sys.stderr)
         return 2
@@ -39,7 +39,7 @@ def main() -> int:
     try:
         with closing(rounds(given.target, given.seed, given.jobs)) as results:
             for found in results:
-                done += targets * BATCH
+                done += len(targets) * BATCH
                 for bug in found:
                     if bugs.setdefault(bug.target, bug) is bug:
                         print(bug, flush=True)  # at once: a night is long
@@ -51,7 +51,9 @@ def main() -> int:
                     print(f"{done} mutants in {now - began:.0f} s, {len(bugs)} bugs", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         interrupted = True
-    print(f"{done} mutants, {targets} targets, {len(bugs)} bugs, --seed {given.seed}")
+    for name in targets:
+        print(f"{done // len(targets):>9} {name}{': a bug' if name in bugs else ''}")
+    print(f"{done} mutants, {len(targets)} targets, {len(bugs)} bugs, --seed {given.seed}")
     return 1 if bugs else EXIT_INTERRUPTED if interrupted else 0
 
 

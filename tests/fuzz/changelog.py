@@ -1,0 +1,104 @@
+"""The change log's files under test: a mutant is refused with its file's name, or read as one of the sound ones.
+
+Nothing else will do: there is no damage that a reader may make something of.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.fuzz.targets import Target
+from tests.vectors import load
+from wal2lake.changelog.builder import Tail, build_segment
+from wal2lake.changelog.documents import read_document, write_document
+from wal2lake.changelog.format import (
+    LogIdentity,
+    read_batch,
+    read_info,
+    read_lsn_file,
+    read_transactions,
+    segment_name,
+    write_lsn_file,
+    write_segment,
+)
+from wal2lake.errors import LogCorruptError
+from wal2lake.lsn import LSN
+from wal2lake.spark.table_folder import Chunk, Column, Done, DoneChunk, SnapshotPlan, TableFolder
+
+SEGMENT, DOCUMENT = segment_name(0), "position.json"
+IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake", LSN(0x1000), {"proto_version": "1"})
+
+
+def targets() -> list[Target]:
+    """A segment's rows, the index and metadata that whoever plans reads alone, and the documents."""
+    segments, documents = list(_segments()), list(_documents())
+    return [
+        Target("segment", segments, _as_written(segments, lambda file: read_batch(file, SEGMENT))),
+        Target("index", segments, _as_written(segments, _index)),
+        Target("documents", documents, _as_written(documents, _document)),
+    ]
+
+
+def _as_written(corpus: list[bytes], read: Callable[[pa.Buffer], Any]) -> Callable[[bytes], None]:
+    sound = [read(pa.py_buffer(data)) for data in corpus]
+
+    def run(data: bytes) -> None:
+        with _named():
+            found = read(pa.py_buffer(data))
+            assert any(found == one for one in sound), "a damaged file is read as something else"
+
+    return run
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """A refusal is no bug when it says which file."""
+    try:
+        yield
+    except LogCorruptError as error:
+        assert f"{SEGMENT} " in str(error) or f"{DOCUMENT} " in str(error), f"names no file: {error}"
+
+
+def _index(file: pa.Buffer) -> Any:
+    return astuple(read_info(file, SEGMENT)), read_transactions(file, SEGMENT)
+
+
+def _document(data: pa.Buffer) -> Any:
+    """By each reader that there is: which of them sees which file is no matter of chance."""
+    whole = data.to_pybytes()
+    values = read_document(whole, DOCUMENT)
+    if "system_id" in values:
+        return LogIdentity.from_json(whole, DOCUMENT)
+    return read_lsn_file(whole, DOCUMENT) if isinstance(values.get("lsn"), str) else values
+
+
+def _segments() -> Iterator[bytes]:
+    """First segments of logs: what the newest server sent, in each compression."""
+    for capture in load(18).captures:
+        if capture.name == "changes":
+            sent = [b"w" + bytes(24) + payload for payload in capture.pgoutput]
+            segment, _ = build_segment(sent, 0, Tail(0, 0))
+            for compression in (None, "lz4", "zstd"):
+                yield b"".join(map(bytes, write_segment(segment, IDENTITY, compression)))
+
+
+def _documents() -> Iterator[bytes]:
+    yield IDENTITY.to_json()
+    yield write_lsn_file(0x16B374D848)
+    yield write_document({"pid": 7, "ts": 1763797209.5, "state": "streaming", "durable_lsn": "16/B374D848"})
+    with tempfile.TemporaryDirectory() as folder:
+        table = TableFolder(Path(folder), "shop", "item")
+        columns, chunks = (Column("id", 1, 20, -1, 20, True),), (Chunk(0, 0, 5), Chunk(1, 5, None))
+        table.begin(SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks))
+        table.finish_chunk("p1", DoneChunk(0, 10, {"name": "s1"}, [{"path": "a.parquet", "rows": 10}]))
+        table.finish(Done("p1", 5, []))
+        table.sync(8)
+        for file in table.path.glob("*.json"):
+            yield file.read_bytes()
