@@ -129,7 +129,7 @@ class LogFullError(Wal2LakeError):
 
 
 class LogCorruptError(Wal2LakeError):
-    """A change log file is not what its format says."""
+    """A file of the change log is damaged, lost or of another format; the sentence names it and its cure."""
 
     exit_code = 14
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from wal2lake.changelog import LogWriter
+from wal2lake.changelog import Extent, LogWriter
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
 from wal2lake.changelog.storage import LocalStorage
@@ -55,6 +57,16 @@ def test_retention_may_cut_a_transaction(writer: LogWriter) -> None:
     """Its Begin is gone: what is left of it can be checked, but not built anew."""
     writer.log.storage.remove(writer.log.segments[0].name)
     assert list(verify_log(writer.log.storage)) == []
+
+
+def test_a_segment_is_read_without_us_as_documented(writer: LogWriter) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "changelog.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    info = writer.log.segments[1]
+    names = {"segment": writer.log.storage.path(info.name)}
+    exec(block, names)
+    rows: pa.Table = names["rows"]
+    assert rows.to_batches()[0].columns == writer.log.read(Extent(info.seq, 0, info.rows)).columns
 
 
 def test_faults_are_found(writer: LogWriter) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from tests.fuzz import changelog
 from tests.fuzz.rounds import chosen
 from tests.fuzz.run import check, fuzz, warm
 from tests.fuzz.targets import Target
@@ -36,3 +38,10 @@ def test_what_breaks_the_rule_is_a_bug(error: Exception) -> None:
         raise error
 
     assert check(Target("broken", [b""], run), b"x") is not None
+
+
+def test_a_document_without_a_checksum_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal2lake.changelog.documents.zlib", SimpleNamespace(crc32=lambda *_: 0))
+    targets = [target for target in changelog.targets() if target.name == "documents"]
+    (bug,) = fuzz(targets, Random(1))
+    assert "read as something else" in bug.problem
