@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.changelog.test_stop_the_losses import bits_flipped
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.spark.checkpoint import committed_lsn, require_readable
@@ -80,17 +83,34 @@ def test_one_that_retention_has_overtaken_is_put_aside(checkpoint: Path) -> None
     assert set_aside(checkpoint, 21)
 
 
+@pytest.mark.parametrize("name", ["offsets/2", "offsets/3", "commits/2", "metadata"])
+def test_stop_the_losses_of_any_flipped_bit(checkpoint: Path, name: str) -> None:
+    """An offset that is too high, and the stream would begin behind changes that no table has."""
+    file = checkpoint / name
+    whole = file.read_bytes()
+    file.with_name(f".{file.name}.crc").write_bytes(b"crc\0\0\0\2\0" + zlib.crc32(whole).to_bytes(4, "big"))
+    for damaged in bits_flipped(whole):
+        file.write_bytes(damaged)
+        assert committed_lsn(checkpoint) in (20, None)
+        assert set_aside(checkpoint)
+        (aside,) = checkpoint.parent.glob("p~unreadable-*")
+        aside.rename(checkpoint)
+    file.write_bytes(whole)
+    assert not set_aside(checkpoint)
+
+
 def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def _wrong_checksum(path: Path) -> None:
+def _torn_checksum(path: Path) -> None:
     sums = path.with_name(f".{path.name}.crc")
-    sums.write_bytes(sums.read_bytes()[:-1] + b"\xff")
+    sums.write_bytes(sums.read_bytes()[:-1])
 
 
-def _zeros(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
+def _another_offset(path: Path) -> None:
+    """One that is far ahead: the stream would pass over all that comes before it."""
+    path.write_bytes(re.sub(rb'("lsn": ?)\d', rb"\g<1>9", path.read_bytes()))
 
 
 def _gone(path: Path) -> None:
@@ -107,9 +127,9 @@ def test_spark_goes_on_after_a_power_cut(spark_site: Site) -> None:
     checkpoint = Path(site.config.log.path) / "checkpoints" / site.config.pipeline.name
     damages: list[tuple[str, Callable[[Path], None], bool]] = [
         ("offsets", _empty, True),
-        ("offsets", _wrong_checksum, False),
+        ("offsets", _torn_checksum, False),
+        ("offsets", _another_offset, True),
         ("commits", _gone, False),
-        ("commits", _zeros, True),
     ]
     for folder, damage, useless in damages:
         site.sql("INSERT INTO t SELECT count(*) FROM t", "UPDATE t SET id = -id WHERE id % 3 = 1")

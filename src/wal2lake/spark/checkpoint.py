@@ -2,10 +2,12 @@
 
 Nothing is decided by it, for what is applied stands in the tables' commits. Spark flushes none of its files, so a power
 cut may leave some empty or torn, and Spark would fail on those at every start. Such a checkpoint is put aside, and the
-stream begins where the log does; tables pass over what they have.
+stream begins where the log does; tables pass over what they have. So it goes with a file that its checksums contradict:
+an offset with a digit too high would have the stream pass over changes.
 
 Source: Spark's HDFSMetadataLog, OffsetSeqLog and CommitLog: one file per batch, named by its number: a version, then
-lines of JSON, of which an offset is the last; Hadoop's ChecksumFileSystem: a hidden file of checksums beside each.
+lines of JSON, of which an offset is the last. Hadoop's ChecksumFileSystem: a hidden file beside each, with "crc", a
+zero byte, the bytes per checksum (int32, big-endian), and a CRC-32 for each so many bytes.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import json
 import logging
 import re
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_SUMS_OF = 512  # bytes, Hadoop's default
+_SUMS_BEGIN = b"crc\0" + _SUMS_OF.to_bytes(4, "big")
 _VERSION = re.compile(r"v\d+")
 _logger = logging.getLogger(__name__)
 
@@ -47,14 +52,15 @@ def _damage(checkpoint: Path, beginning: int) -> str | None:
     offsets, commits = checkpoint / "offsets", checkpoint / "commits"
     planned, done = _batches(offsets), _batches(commits)
     try:
-        if (checkpoint / "metadata").exists() and "id" not in json.loads((checkpoint / "metadata").read_text()):
+        metadata = checkpoint / "metadata"
+        if metadata.exists() and (_is_contradicted(metadata) or "id" not in json.loads(metadata.read_text())):
             raise ValueError
         for number in planned:
             _lsn(offsets / str(number))
         for number in done:
             _lines(commits / str(number))
     except ValueError:  # of JSON and Unicode too
-        return "a file of it is empty or torn"
+        return "a file of it is empty, torn or damaged"
     needed = {*planned[-1:], *(number - 1 for number in planned[-1:] if number), *done[-1:]}
     if not needed.issubset(planned):
         return "a file of it is missing"
@@ -69,6 +75,8 @@ def _batches(folder: Path) -> list[int]:
 
 def _lines(path: Path) -> Sequence[Any]:
     """What follows the version; raises ValueError when that is not what Spark wrote."""
+    if _is_contradicted(path):
+        raise ValueError(f"{path.name} is not what its checksums are of")
     version, *lines = path.read_text().strip().splitlines() or [""]
     if not _VERSION.fullmatch(version) or not lines:
         raise ValueError(f"{path.name} is not whole")
@@ -82,8 +90,29 @@ def _lsn(path: Path) -> int:
     return int(offset["lsn"])
 
 
+def _is_contradicted(path: Path) -> bool:
+    """Its checksums are whole, and of other bytes. What is torn or not there says nothing."""
+    found, due = _checksums(path), _checksums_due(path)
+    return found != due and found[: len(_SUMS_BEGIN)] == _SUMS_BEGIN and len(found) == len(due)
+
+
+def _checksums(path: Path) -> bytes:
+    try:
+        return path.with_name(f".{path.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _checksums_due(path: Path) -> bytes:
+    data = path.read_bytes()
+    parts = (data[at : at + _SUMS_OF] for at in range(0, len(data), _SUMS_OF))
+    return _SUMS_BEGIN + b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+
+
 def _forget_checksums(checkpoint: Path) -> None:
-    """They may be torn where the files are whole, and Hadoop refuses a file for that; without any it reads it."""
+    """Those that are torn, or have lost their file: Hadoop refuses a file for that, and without any it reads it."""
     for folder in (checkpoint, checkpoint / "offsets", checkpoint / "commits"):
-        for path in folder.glob(".*.crc"):
-            path.unlink(missing_ok=True)
+        for sums in folder.glob(".*.crc"):
+            path = folder / sums.name[1 : -len(".crc")]
+            if not path.exists() or _checksums(path) != _checksums_due(path):
+                sums.unlink(missing_ok=True)
