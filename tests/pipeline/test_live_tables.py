@@ -29,7 +29,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def connection(server: EmbeddedPostgres) -> Iterator[Connection]:
-    with connect(server.dsn) as opened:
+    with connect(server.dsn, writable=True) as opened:
         opened.execute("CREATE SCHEMA live")
         opened.execute("CREATE TABLE live.item (id int, kind text, note text, PRIMARY KEY (id, kind))")
         opened.execute("INSERT INTO live.item VALUES (1, 'a''b', 'one'), (2, 'c\\d', 'two'), (3, 'e', NULL)")

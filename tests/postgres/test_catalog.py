@@ -41,7 +41,7 @@ CREATE PUBLICATION not_generated FOR TABLE item;
 
 @pytest.fixture(scope="module")
 def connection(server: EmbeddedPostgres) -> Iterator[Connection]:
-    with connect(server.dsn) as opened:
+    with connect(server.dsn, writable=True) as opened:
         opened.execute(SCHEMA)
         yield opened
         opened.execute('DROP PUBLICATION "The Catalog", leaves, nothing, generated, not_generated')

@@ -146,7 +146,7 @@ def test_wrong_password_and_no_replication_right(server: EmbeddedPostgres) -> No
     server.psql("CREATE TABLE IF NOT EXISTS private_table (id int)")
     refused_read = pytest.raises(errors.RightsError, match=r"table private_table.*SELECT on tables")
     with refused_read, connect(f"{dsn} password=right") as connection, mapped_errors():
-        connection.execute("SELECT FROM private_table")
+        connection.execute("SELECT FROM public.private_table")
 
 
 @pytest.mark.server

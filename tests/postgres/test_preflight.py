@@ -26,7 +26,7 @@ CREATE ROLE preflight LOGIN;
 
 @pytest.fixture(scope="module")
 def connection(server: EmbeddedPostgres) -> Iterator[Connection]:
-    with connect(server.dsn) as opened:
+    with connect(server.dsn, writable=True) as opened:
         opened.execute(SCHEMA)
         yield opened
         opened.execute("DROP PUBLICATION preflight; DROP SCHEMA preflight CASCADE; DROP ROLE preflight")
@@ -64,7 +64,7 @@ def test_a_locked_table_does_not_hold_it_up(
     server: EmbeddedPostgres, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wal2lake.postgres.preflight._LOCK_TIMEOUT", "200ms")
-    with connect(server.dsn) as locking:
+    with connect(server.dsn, writable=True) as locking:
         locking.execute("BEGIN; LOCK TABLE preflight.sound IN ACCESS EXCLUSIVE MODE")
         found = faults(server.dsn)
         locking.execute("ROLLBACK")
@@ -84,7 +84,7 @@ def test_a_slot_in_use_or_of_another_kind(server: EmbeddedPostgres, connection: 
 
 def test_transactions_that_hold_up_the_slot(server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wal2lake.postgres.preflight._LONG_TRANSACTION_S", 0)
-    with connect(server.dsn) as busy:
+    with connect(server.dsn, writable=True) as busy:
         busy.execute("BEGIN; SELECT pg_current_xact_id()")
         (finding,) = by_name(faults(server.dsn), "long_transactions")
         assert finding.sql == f"SELECT pg_terminate_backend({busy.info.backend_pid});"

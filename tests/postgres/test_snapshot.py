@@ -55,7 +55,7 @@ class Writers:
         self._threads = [threading.Thread(target=self._run, args=(dsn, sql)) for _ in range(count)]
 
     def _run(self, dsn: str, sql: str) -> None:
-        with connect(dsn) as connection:
+        with connect(dsn, writable=True) as connection:
             while not self._stop.is_set():
                 connection.execute(sql.encode())
 
@@ -136,7 +136,7 @@ def _commits(dsn: str, slot: str) -> dict[int, int]:
     """xid → LSN of its commit record, for all that the slot has."""
     options = "'proto_version', '1', 'publication_names', 'snap'"
     sql = f"SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, {options})"
-    with connect(dsn) as connection:
+    with connect(dsn, writable=True) as connection:
         connection.execute("SET synchronous_commit = on")  # decoding ends where the WAL is flushed
         connection.execute("SELECT pg_logical_emit_message(true, 'flush', '')")
         messages = [read_message(data) for (data,) in connection.execute(sql.encode(), [slot]) if data[:1] == b"B"]

@@ -127,11 +127,11 @@ def test_catalog_and_snapshot(versioned: EmbeddedPostgres) -> None:
         CREATE PUBLICATION snapped FOR TABLE snapped;
         """
     )
-    with connect(versioned.dsn) as connection:
+    with connect(versioned.dsn, writable=True) as connection:
         (table,) = published_tables(connection, "snapped")
         half = table.blocks // 2
         with SnapshotKeeper(versioned.dsn) as keeper:
-            connection.execute("DELETE FROM snapped")
+            connection.execute("DELETE FROM public.snapped")
             chunks = [(0, half), (half, None)]
             read = [copy_binary(versioned.dsn, keeper.identity.name, table, table.columns, *chunk) for chunk in chunks]
             keys = [int.from_bytes(row[6:10]) for batches in read for batch in batches for row in batch]

@@ -78,7 +78,7 @@ def drop(
     slot = config.source.slot
     if not yes:
         _ask_to_drop(slot, config.source.publication if with_publication else None)
-    with connect(config.source.dsn, application_name="wal2lake drop") as connection, mapped_errors():
+    with connect(config.source.dsn, application_name="wal2lake drop", writable=True) as connection, mapped_errors():
         if slot_state(connection, slot) is None:
             say(f"There is no slot {slot}.")
         else:

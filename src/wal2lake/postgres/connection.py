@@ -4,6 +4,11 @@ The state (UTF-8, ISO dates, UTC, shortest exact floats, hex bytea) makes Postgr
 the value. It is set by SET after connecting, so it overrides role and database defaults, leaves the ``options`` of a
 user's DSN or service file alone, and passes connection poolers.
 
+Whoever may create objects in the database is not to run code as our role. So names are looked up in pg_catalog alone:
+it is the first statement, for a better-matching overload elsewhere would win over PostgreSQL's own function or
+operator. pg_temp is named, and last: unnamed, it would come first, and a pooler's session may hold tables of others.
+No query goes through somebody's view in place of a table, and a session that is not to write cannot.
+
 Waiting happens in ``select``, never inside libpq, so Ctrl-C works and a deadline holds. A command that is given up is
 cancelled: a backend that waits for a lock does not see that its client is gone, and would keep its half-made slot.
 
@@ -42,6 +47,7 @@ _GONE_HOST = {  # is noticed within a minute: keepalives find it while nothing i
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+_SEARCH_PATH = "SET search_path = pg_catalog, pg_temp"
 _SESSION = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
@@ -57,6 +63,13 @@ WITHOUT_TIMEOUTS = """
 SELECT set_config(name, '0', false) FROM pg_settings
  WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
                 'idle_session_timeout', 'transaction_timeout')
+"""
+
+# A table's owner may put a view in its place just before it is read. Servers know how to refuse it from 13.16, 14.13,
+# 15.8, 16.4 and 17 on.
+_NO_VIEWS = """
+SELECT set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
+ WHERE current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
 """
 _OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 _COPYING = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_IN)
@@ -98,14 +111,23 @@ def _has_connect_timeout(given: Mapping[str, Any]) -> bool:
     return bool(variables or {"connect_timeout", "service"} & set(given))
 
 
-def connect(dsn: str, *, application_name: str = "wal2lake", settings: Mapping[str, str] | None = None) -> Connection:
-    """Open an ordinary connection in autocommit. ``dsn`` '' means libpq's environment. Raises any of map_error's."""
+def connect(
+    dsn: str,
+    *,
+    application_name: str = "wal2lake",
+    settings: Mapping[str, str] | None = None,
+    writable: bool = False,
+) -> Connection:
+    """Open an ordinary connection in autocommit, read-only unless ``writable``; names are of pg_catalog unless qualified.
+
+    ``dsn`` '' means libpq's environment. Raises any of map_error's.
+    """
     with mapped_errors(connecting=True):
         connection = psycopg.connect(conninfo(dsn, application_name), autocommit=True, prepare_threshold=None)
     try:
         require_supported(connection.info.server_version)
         with mapped_errors():
-            connection.execute(_set_commands(settings))
+            connection.execute(_prepare_session(settings, writable))
     except BaseException:
         connection.close()
         raise
@@ -130,7 +152,7 @@ def connect_replication(
     try:
         require_supported(pgconn.server_version)
         if not physical:
-            execute(pgconn, f"{WITHOUT_TIMEOUTS};{_set_commands(settings)}")
+            execute(pgconn, _prepare_session(settings, writable=False, first=WITHOUT_TIMEOUTS))
     except BaseException:
         pgconn.finish()
         raise
@@ -271,6 +293,8 @@ def _open(info: str) -> PGconn:
     return pgconn
 
 
-def _set_commands(settings: Mapping[str, str] | None) -> str:
-    quoted = ((name, value.replace("'", "''")) for name, value in {**_SESSION, **(settings or {})}.items())
-    return ";".join(f"SET {name} = '{value}'" for name, value in quoted)
+def _prepare_session(settings: Mapping[str, str] | None, writable: bool, first: str = "") -> str:
+    """The statements that bring a new session into the known state; the search path before anything that uses it."""
+    given = {**_SESSION, "default_transaction_read_only": "off" if writable else "on", **(settings or {})}
+    sets = (f"SET {name} = '{value}'" for name, value in ((n, v.replace("'", "''")) for n, v in given.items()))
+    return ";".join(filter(None, [_SEARCH_PATH, first, _NO_VIEWS, *sets]))

@@ -119,6 +119,16 @@ def _replication(probe: Probe) -> Iterator[Finding]:
         yield Finding("replication", "error", f"No replication connection can be opened. {error}", cure)
 
 
+def _superuser(probe: Probe) -> Iterator[Finding]:
+    """Owners of published tables can have code run when they are read; of a superuser nothing is out of its reach."""
+    if probe.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")[0][0]:
+        text = f"Role {probe.role} is a superuser: use one that may replicate and read the published tables, and no more."
+        cure = "CREATE ROLE wal2lake LOGIN REPLICATION;  -- then GRANT it SELECT on the tables, and name it in the DSN"
+        yield Finding("superuser", "warning", text, cure)
+    else:
+        yield Finding("superuser", "ok", f"Role {probe.role} is no superuser.")
+
+
 def _slots_free(probe: Probe) -> Iterator[Finding]:
     allowed, used = int(probe.settings["max_replication_slots"]), len(probe.slots)
     text = f"{used} of {allowed} replication slots (max_replication_slots) are in use."
@@ -281,6 +291,6 @@ SELECT l.pid, extract(epoch FROM now() - a.xact_start)::bigint
 """
 
 CHECKS: tuple[Callable[[Probe], Iterator[Finding]], ...] = (
-    _server, _wal_level, _replication, _slots_free, _senders_free, _publication, _select, _replica_identity, _slot,
-    _limits, _long_transactions,
+    _server, _wal_level, _replication, _superuser, _slots_free, _senders_free, _publication, _select,
+    _replica_identity, _slot, _limits, _long_transactions,
 )  # fmt: skip

@@ -1,5 +1,8 @@
 """What the pipeline asks of a live table beside its whole content: heap files, fast defaults, single rows, writers.
 
+No value is turned into a type that somebody made: a domain's CHECK would run under our role, and one stands in the
+input of every array, composite or range that holds the domain. Values become built-in types, or are compared as text.
+
 Source: PostgreSQL documentation, "pg_attribute" (attmissingval), "Database Object Size Functions"
 (pg_relation_filenode), "Transaction ID and Snapshot Information Functions", "COPY" (Binary Format).
 """
@@ -20,6 +23,7 @@ from wal2lake.wire.command_text import quote_identifier
 
 _HEADER_BYTES = 11 + 4 + 4  # signature, flags, length of an extension area that no server sends
 _TRAILER = b"\xff\xff"
+_FIRST_NORMAL_OID = 16384  # from there on objects are made by users
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def unique_keys(connection: Connection, relation_id: int) -> frozenset[frozenset
 
 
 def fast_default_row(connection: Connection, table: PublishedTable, columns: Sequence[CatalogColumn]) -> bytes:
-    """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each value in its own type."""
+    """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each in its type's base type."""
     values = ", ".join(
         f"(SELECT (a.attmissingval::text::text[])[1]{_cast(column)} FROM pg_catalog.pg_attribute a"
         f" WHERE (a.attrelid = {table.relation_id:d} OR a.attrelid IN"
@@ -74,7 +78,21 @@ def _literal(value: str) -> str:
 def _cast(column: CatalogColumn) -> str:
     """A type outside the type table stays what attmissingval::text holds: its output text."""
     known = column_type(column.type_oid, column.typmod, column.base_oid).known
-    return f"::{column.type_name}" if known else ""
+    return f"::{_built_in(column)}" if known else ""
+
+
+def _built_in(column: CatalogColumn) -> str:
+    """The column's type, or the base type of its domain, as SQL."""
+    return column.type_name if column.base_oid == column.type_oid else column.base_type_name
+
+
+def _has_value(column: CatalogColumn, value: str) -> str:
+    """The condition that the column holds ``value``, which is the text of one. By text no index can be used."""
+    name = quote_identifier(column.name)
+    if column.base_oid < _FIRST_NORMAL_OID:
+        return f"{name} = {_literal(value)}::{column.base_type_name}"
+    whole = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
+    return f"textin({column.output_function}({whole})) = {_literal(value)}"
 
 
 def rows_by_key(
@@ -84,9 +102,9 @@ def rows_by_key(
 
     With them the LSN below which every transaction that they show has its commit record.
     """
+    columns = {column.name: column for column in table.columns}
     one_of = " OR ".join(
-        "(" + " AND ".join(f"{quote_identifier(name)} = {_literal(value)}" for name, value in key.items()) + ")"
-        for key in keys
+        "(" + " AND ".join(_has_value(columns[name], value) for name, value in key.items()) + ")" for key in keys
     )
     condition = f"({table.row_filter}) AND ({one_of})" if table.row_filter else one_of
     rows = copy_rows(connection, copy_command(replace(table, row_filter=condition), table.columns, 0, None))
@@ -97,9 +115,11 @@ def rows_by_key(
 
 
 def copy_rows(connection: Connection, command: str) -> list[bytes]:
-    """All rows of a small COPY … TO STDOUT (FORMAT binary), one bytes per row."""
-    with mapped_errors(), connection.cursor() as cursor, cursor.copy(command.encode()) as copy:
-        messages = [bytes(message) for message in copy]
+    """All rows of a small COPY … TO STDOUT (FORMAT binary), one bytes per row, in a transaction that cannot write."""
+    with mapped_errors(), connection.transaction(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        with cursor.copy(command.encode()) as copy:
+            messages = [bytes(message) for message in copy]
     rows = [messages[0][_HEADER_BYTES:], *messages[1:]]
     return [row for row in rows if row not in (b"", _TRAILER)]
 

@@ -102,7 +102,7 @@ def _key(comparison: Comparison) -> str:
 def _text(column: ComparedColumn) -> str:
     name = quote_identifier(column.name)
     if column.bits:
-        return f"CASE WHEN {name} = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
+        return f"CASE WHEN {name}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
     text = f"textin({column.output_function}({name}))"
     return f"CASE WHEN {text} !~ '{_placeless(column)}' THEN {text} END" if column.finite else text
 
