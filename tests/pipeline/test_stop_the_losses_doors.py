@@ -157,7 +157,9 @@ def thief(site: Site) -> Iterator[str]:
         "CREATE TABLE public.loot (amount int)",
         EVIL.replace("MALLORY", mallory),
     )
-    site.sql("RESET ROLE", f"ALTER DATABASE {site.name} SET track_functions = 'all'", f"SET ROLE {mallory}")  # for sessions to come
+    site.sql(
+        "RESET ROLE", f"ALTER DATABASE {site.name} SET track_functions = 'all'", f"SET ROLE {mallory}"
+    )  # for sessions to come
     try:
         yield mallory
         while site.source(f"pg_stat_activity WHERE datname = '{site.name}' AND pid <> pg_backend_pid()"):
@@ -207,7 +209,11 @@ _KEYS = {
         "{1}",
         "public.ks",
     ),
-    "enumeration": ("CREATE DOMAIN public.k AS int CHECK (public.evil()); CREATE TYPE public.e AS ENUM ('x', 'y')", "x", "public.e"),
+    "enumeration": (
+        "CREATE DOMAIN public.k AS int CHECK (public.evil()); CREATE TYPE public.e AS ENUM ('x', 'y')",
+        "x",
+        "public.e",
+    ),
 }
 
 

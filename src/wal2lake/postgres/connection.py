@@ -118,7 +118,7 @@ def connect(
     settings: Mapping[str, str] | None = None,
     writable: bool = False,
 ) -> Connection:
-    """Open an ordinary connection in autocommit, read-only unless ``writable``; names are of pg_catalog unless qualified.
+    """Open an ordinary connection in autocommit, read-only unless ``writable``; unqualified names are pg_catalog's.
 
     ``dsn`` '' means libpq's environment. Raises any of map_error's.
     """

@@ -122,7 +122,7 @@ def _replication(probe: Probe) -> Iterator[Finding]:
 def _superuser(probe: Probe) -> Iterator[Finding]:
     """Owners of published tables can have code run when they are read; of a superuser nothing is out of its reach."""
     if probe.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")[0][0]:
-        text = f"Role {probe.role} is a superuser: use one that may replicate and read the published tables, and no more."
+        text = f"Role {probe.role} is a superuser: choose one that may just replicate, and read the published tables."
         cure = "CREATE ROLE wal2lake LOGIN REPLICATION;  -- then GRANT it SELECT on the tables, and name it in the DSN"
         yield Finding("superuser", "warning", text, cure)
     else:

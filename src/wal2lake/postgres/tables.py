@@ -59,7 +59,7 @@ def unique_keys(connection: Connection, relation_id: int) -> frozenset[frozenset
 
 
 def fast_default_row(connection: Connection, table: PublishedTable, columns: Sequence[CatalogColumn]) -> bytes:
-    """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each in its type's base type."""
+    """attmissingval of ``columns`` (NULL where there is none) as one row of COPY binary, each in its base type."""
     values = ", ".join(
         f"(SELECT (a.attmissingval::text::text[])[1]{_cast(column)} FROM pg_catalog.pg_attribute a"
         f" WHERE (a.attrelid = {table.relation_id:d} OR a.attrelid IN"

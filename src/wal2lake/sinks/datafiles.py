@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wal2lake.sinks.base import FileAction
+from wal2lake.sinks.failures import using_file
 from wal2lake.sinks.folder import Folder
 
 FILE_BYTES: Final = 128 << 20
@@ -127,12 +128,15 @@ def _time(value: int, unit: str, zone: str) -> str | None:
 
 def read_batches(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The file's rows in order, a row group at a time, in ``schema``: NULL in columns that the file lacks."""
-    with pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=False) as file:
+    with using_file(folder.uri):
+        opened = pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=False)
+    with opened as file:
         own = set(file.schema_arrow.names)
         columns = [name for name in schema.names if name in own]
         for group in range(file.num_row_groups):
             if columns:
-                rows = file.read_row_group(group, columns=columns)
+                with using_file(folder.uri):
+                    rows = file.read_row_group(group, columns=columns)
                 yield from (align(batch, schema) for batch in rows.to_batches())
             else:
                 yield _nulls(file.metadata.row_group(group).num_rows, schema)

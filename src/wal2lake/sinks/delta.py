@@ -80,7 +80,7 @@ class DeltaSink:
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write durable Parquet files, of which no reader knows until commit_files names them."""
         with self._mapped():
-            return write_data_files(self._folder, batches, schema)
+            return write_data_files(self._folder, _given(batches), schema)
 
     def commit_files(
         self,
@@ -338,15 +338,32 @@ class DeltaSink:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """Every failure below is one of ours."""
+        """Every failure of the library or the system is one of ours; what ``batches`` raise stays what it is.
+
+        So does an exception of Arrow: outside of files, which read_batches minds, it is the rows' or the code's.
+        """
         try:
             yield
         except Wal2LakeError:
             raise
+        except _GivenError as error:
+            assert error.__cause__ is not None
+            raise error.__cause__ from None
         except CommitFailedError as error:
             raise SinkConflictError(f"Someone else committed to the Delta table at {self.uri} meanwhile.") from error
-        except (DeltaError, OSError, pa.ArrowException) as error:
+        except (DeltaError, OSError) as error:
             raise failure(self.uri, error) from error
+
+
+class _GivenError(Exception):
+    """Whoever made the rows failed, and not the table that they are for; the cause says how."""
+
+
+def _given(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise _GivenError from error
 
 
 def _columns(table: DeltaTable) -> pa.Schema:

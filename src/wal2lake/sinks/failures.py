@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -34,6 +36,15 @@ def failure(uri: str, error: Exception) -> Wal2LakeError:
     if number in _DAMAGE or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
         return TargetError(message, hint=f"A file is lost or damaged. Put it back, or: {RESYNC}")
     return SinkError(message)
+
+
+@contextmanager
+def using_file(uri: str) -> Iterator[None]:
+    """What a library or the system says in the block, it says of a file of the table at ``uri``."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise failure(uri, error) from error
 
 
 def _number(error: Exception) -> int | None:

@@ -35,6 +35,7 @@ class Folder:
     """Files below ``uri``, by relative path."""
 
     def __init__(self, uri: str) -> None:
+        self.uri = uri
         self._local = None if "://" in uri else Path(uri)
         self.files: Any = _remote(uri)
         if self._local is not None:

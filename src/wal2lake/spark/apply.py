@@ -28,6 +28,7 @@ from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.sinks.datafiles import align
 from wal2lake.spark.evolve import Fill, Source
+from wal2lake.spark.failures import reading_log
 from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent, read_table_changes
 from wal2lake.spark.reread import complete, orphans, read_again
 from wal2lake.spark.table_folder import TableFolder
@@ -78,6 +79,9 @@ class ApplyTask:
     fill: Fill
     converging: bool
     standing: SinkState | None = None
+
+    def __str__(self) -> str:
+        return str(self.batch)
 
     @property
     def rules(self) -> DecodeRules:
@@ -130,8 +134,9 @@ def schema_versions(
     for extent, digest, _ in batch.parts:
         if versions and versions[-1].digest == digest:
             continue
-        run = log.relation_runs(extent, batch.relation_id)[-1]
-        rows = log.read(extent)
+        with reading_log(log_path):
+            run = log.relation_runs(extent, batch.relation_id)[-1]
+            rows = log.read(extent)
         mine = (rows["relation_id"].to_numpy() == batch.relation_id) | (rows["tag"].to_numpy() == TRUNCATE)
         if snapshot is None or not visible(rows["xid"].to_numpy()[mine], snapshot).all():
             versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
@@ -141,7 +146,8 @@ def schema_versions(
 def announced_relations(log_path: str, batches: Sequence[TableBatch]) -> set[int]:
     """The relations that the server announced in a batch, of which ``batches`` are the parts: as it does after every
     change of one, and every reconnect."""
-    return open_log(log_path).announced(batches[0].start, batches[0].end) if batches else set()
+    with reading_log(log_path):
+        return open_log(log_path).announced(batches[0].start, batches[0].end) if batches else set()
 
 
 def apply_mirror(task: ApplyTask) -> int:
@@ -178,7 +184,8 @@ def write_changes(task: ApplyTask) -> list[FileAction]:
 
 def _envelopes(task: ApplyTask, state: SinkState) -> Iterator[pa.RecordBatch]:
     log = open_log(task.log_path)
-    transactions = log.transactions(task.batch.start, task.batch.end)
+    with reading_log(task.log_path):
+        transactions = log.transactions(task.batch.start, task.batch.end)
     for extent, _, _ in task.parts:
         for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):
             kept = fresh(found, state.applied_lsn, task.snapshot)

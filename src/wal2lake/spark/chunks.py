@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
+from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.spark.table_folder import Chunk, Column, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
@@ -75,6 +76,16 @@ def columns_as_read(table: PublishedTable, text_columns: Collection[str]) -> tup
         replace(column, type_oid=0, base_oid=0) if f"{table}.{column.name}" in text_columns else column
         for column in table.columns
     )
+
+
+def require_columns(schema: TableSchema) -> None:
+    """Raise SchemaChangeError for a table of rows of nothing: no lake table can hold them, nothing tells them apart."""
+    if not schema.columns:
+        raise SchemaChangeError(
+            "The table has no column that is published, and a lake table cannot hold rows without columns.",
+            hint=f"Give it a column, or take it out of the publication. {RESYNC}",
+            relation=schema.qualified_name,
+        )
 
 
 def planned_schema(plan: SnapshotPlan, namespace: str, name: str) -> TableSchema:

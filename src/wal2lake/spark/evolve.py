@@ -27,7 +27,7 @@ from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
 from wal2lake.spark.asking import asking
-from wal2lake.spark.chunks import columns_as_read
+from wal2lake.spark.chunks import columns_as_read, require_columns
 from wal2lake.spark.landing import target_schema
 from wal2lake.spark.table_folder import Followed, SnapshotPlan, TableFolder
 from wal2lake.spark.target import Target
@@ -82,6 +82,7 @@ class Follower:
             present = self._present(connection)
             followed = before
             for schema in _not_yet_followed(versions, before, start, end):
+                require_columns(schema)
                 require_key(schema, self.plan)
                 require_unique(schema, self.plan, present)
                 followed = follow(followed, schema, present)

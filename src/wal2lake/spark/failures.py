@@ -1,18 +1,31 @@
 """Whose failure it is: Spark's becomes one of our errors, so the supervisor knows what waiting can mend; one table's
 names the table and its cure, so that the others can go on.
 
+Work for one table that fails in a way nobody foresaw is that table's failure too: the same data would end the pipeline
+again and again, and with it all other tables. What the system lacks (memory, a device, disk) is everybody's, and so is
+a change log that cannot be read: no table is left out for either.
+
 Spark carries an exception of a Python process (the source's, a worker's) as text with its traceback. One of ours is
 recognised by its class name there; all else is Spark's own trouble, and worth a restart.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import psycopg
+
+import wal2lake
 from wal2lake.errors import (
+    LogCorruptError,
+    LogFullError,
     ProtocolError,
     RightsError,
     SchemaChangeError,
@@ -23,6 +36,7 @@ from wal2lake.errors import (
     UnrepresentableError,
     Wal2LakeError,
 )
+from wal2lake.postgres.errors import map_error
 from wal2lake.sinks.base import TargetError
 from wal2lake.spark.table_folder import Quarantine
 from wal2lake.wire.command_text import quote_identifier
@@ -30,8 +44,8 @@ from wal2lake.wire.command_text import quote_identifier
 if TYPE_CHECKING:
     from wal2lake.postgres.catalog import PublishedTable
 
-# They concern one table when its part of the work raises them; the others go on.
-TABLE_ERRORS = (UnrepresentableError, SchemaChangeError, TargetError, ProtocolError, RightsError, ServerError)
+_logger = logging.getLogger(__name__)
+_CODE: Final = Path(wal2lake.__file__).parent
 
 _OURS = re.compile(r"^wal2lake\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 
@@ -40,6 +54,91 @@ class SparkLostError(SparkError):
     """A Spark job or query ended for a reason of Spark's own: a process died, memory ran out, a worker was lost."""
 
     transient: ClassVar[bool] = True
+
+
+class DefectError(Wal2LakeError):
+    """A table's data or schema brought out what the code did not foresee. It names the place, never a value."""
+
+
+# They concern one table when its part of the work raises them; the others go on.
+TABLE_ERRORS = (
+    UnrepresentableError,
+    SchemaChangeError,
+    TargetError,
+    ProtocolError,
+    RightsError,
+    ServerError,
+    DefectError,
+)
+
+
+@contextmanager
+def concerning(relation: str) -> Iterator[None]:
+    """What the block does is one table's work; every exception leaves it as one of our errors."""
+    try:
+        yield
+    except (Wal2LakeError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of delta-rs is no Exception
+        raise _foreseen(error, relation) or _defect(error, relation) from error
+
+
+@contextmanager
+def reading_log(path: str) -> Iterator[None]:
+    """What fails in the block is the change log's trouble, and no table's."""
+    try:
+        yield
+    except (Wal2LakeError, MemoryError):
+        raise
+    except OSError as error:
+        hint = "The system says so of its files; it is tried again."
+        raise SparkLostError(f"The change log {path} cannot be read now: {_said(error)}.", hint=hint) from error
+    except Exception as error:
+        hint = "Run `wal2lake log verify`, and restore what it names from a copy of the log's folder."
+        message = f"The change log {path} cannot be read: {type(error).__name__} at {_place(error)}."
+        raise LogCorruptError(message, hint=hint) from error
+
+
+def _foreseen(error: BaseException, relation: str) -> Wal2LakeError | None:
+    """The error for what a system lacks or a server says."""
+    if isinstance(error, psycopg.Error):
+        return map_error(error)
+    if isinstance(error, MemoryError):
+        hint = "Give Spark's workers more, or smaller batches (pipeline.max_bytes_per_trigger); it is tried again."
+        return SparkLostError("Memory ran out.", hint=hint, relation=relation)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "Make room and start again: nothing is lost, the work goes on where it was."
+        return LogFullError("A disk is full.", hint=hint, relation=relation)
+    if isinstance(error, OSError):
+        return SparkLostError(f"The system failed: {_said(error)}.", hint="It is tried again.", relation=relation)
+    return None
+
+
+def _defect(error: BaseException, relation: str) -> DefectError:
+    """An exception's own text may quote values, and so may its causes': only the lines of code that it passed are
+    logged."""
+    _logger.error("%s in the work for %s:\n%s", type(error).__name__, relation, _passed(error))
+    return DefectError(
+        f"wal2lake cannot handle this table: {type(error).__name__} at {_place(error)}.",
+        hint="Please report this sentence, and what was done to the table last. Every start tries it again; "
+        "if it stays, take the table out of the publication.",
+        relation=relation,
+    )
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _passed(error: BaseException) -> str:
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of ours that the exception passed."""
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [(file.relative_to(_CODE), line) for file, line in frames if file.is_relative_to(_CODE)]
+    return "{}, line {}".format(*ours[-1]) if ours else "a place outside of it"
 
 
 @contextmanager

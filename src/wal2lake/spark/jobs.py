@@ -1,6 +1,7 @@
 """One Spark job, one task per item; a Wal2LakeError raised in a task comes back as that very error, not as text.
 
-Errors of any other kind are defects or Spark's own trouble: they fail the job, after Spark's retries.
+An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
+too. What fails the job, after Spark's retries, is the loss of a process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from wal2lake.errors import Wal2LakeError
-from wal2lake.spark.failures import spark_failure
+from wal2lake.spark.failures import concerning, spark_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,8 +54,9 @@ def run_tasks(
 
 
 def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeError:
-    """The task's result, or the Wal2LakeError it raised; without a JVM, for tests and single items."""
+    """The task's result, or the error it raised; without a JVM, for tests and single items."""
     try:
-        return task(item)
+        with concerning(str(item)):
+            return task(item)
     except Wal2LakeError as error:
         return error

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from wal2lake.errors import LockedError, Wal2LakeError
 from wal2lake.spark.apply import ApplyTask, TableBatch
-from wal2lake.spark.failures import TABLE_ERRORS
+from wal2lake.spark.failures import TABLE_ERRORS, concerning
 
 Result = TypeVar("Result")
 
@@ -32,7 +32,8 @@ class Outcomes:
     def noting(self, item: TableBatch) -> Iterator[None]:
         """An error of the block is noted and goes no further."""
         try:
-            yield
+            with concerning(str(item)):
+                yield
         except Wal2LakeError as error:
             self.note(item, error)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.spark.failures import SparkLostError
+from wal2lake.spark.failures import DefectError, SparkLostError, concerning
 from wal2lake.spark.status import PipelineStatus, Rates, State, write_status
 
 if TYPE_CHECKING:
@@ -132,8 +132,13 @@ class Progress:
         last, now = self._counts.get(str(table)), time.monotonic()
         if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
             try:
-                rows = table.target.sink().count_rows()
-            except SinkError:  # whoever applies changes to the table tells what is wrong with it
+                with concerning(str(table)):
+                    rows = table.target.sink().count_rows()
+            except (
+                SinkError,
+                DefectError,
+                SparkLostError,
+            ):  # whoever applies changes to the table tells what is wrong with it
                 rows = 0 if last is None else last.rows
             last = self._counts[str(table)] = _Count(changes, now, rows)
         return last.rows

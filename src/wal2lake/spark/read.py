@@ -13,6 +13,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.changes import Changes, Policy, decode_changes
 from wal2lake.columnar.types import TableSchema
+from wal2lake.spark.failures import reading_log
 
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
 
@@ -43,8 +44,10 @@ def read_table_changes(
     is no longer held), ProtocolError, UnrepresentableError.
     """
     log = open_log(log_path)
-    transactions = log.transactions(start, end)
-    for extent in log.plan(start, end):
+    with reading_log(log_path):
+        transactions = log.transactions(start, end)
+        extents = list(log.plan(start, end))
+    for extent in extents:
         yield from read_extent(log, extent, relation_id, transactions, rules)
 
 
@@ -57,10 +60,12 @@ def read_extent(
 ) -> Iterator[CommittedChanges]:
     """The relation's changes in one extent; ``transactions`` is the log's index of a range that encloses it."""
     rules = rules or DecodeRules()
-    if relation_id not in log.counts(extent):
-        return
-    batch = log.read(extent)
-    for run in log.relation_runs(extent, relation_id):
+    with reading_log(str(log.storage.root)):
+        if relation_id not in log.counts(extent):
+            return
+        batch = log.read(extent)
+        runs = log.relation_runs(extent, relation_id)
+    for run in runs:
         schema = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
         for first in range(run.row_start, run.row_stop, CHUNK_ROWS):
             rows = (first - extent.row_start, min(first + CHUNK_ROWS, run.row_stop) - extent.row_start)
@@ -71,9 +76,10 @@ def read_extent(
 
 def open_log(path: str) -> ChangeLog:
     """The log as it is now; a Python worker that Spark uses again has read most of its metadata already."""
-    log = _opened(path)
-    log.refresh()
-    return log
+    with reading_log(path):
+        log = _opened(path)
+        log.refresh()
+        return log
 
 
 @lru_cache(maxsize=4)

@@ -38,8 +38,15 @@ from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper, copy_binary
 from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files, live_columns
 from wal2lake.spark.asking import asking
-from wal2lake.spark.chunks import columns_as_read, plan_snapshot, planned_schema, still_holds
-from wal2lake.spark.failures import TABLE_ERRORS, reading
+from wal2lake.spark.chunks import (
+    columns_as_read,
+    plan_snapshot,
+    planned_schema,
+    require_columns,
+    still_holds,
+    table_schema,
+)
+from wal2lake.spark.failures import TABLE_ERRORS, concerning, reading
 from wal2lake.spark.jobs import run_tasks
 from wal2lake.spark.landing import land_snapshot, target_schema
 from wal2lake.spark.table_folder import Chunk, DoneChunk, SnapshotPlan, TableFolder
@@ -76,6 +83,9 @@ class CopyTask:
     target: Target
     lsn: int
     lock_timeout_s: int
+
+    def __str__(self) -> str:
+        return str(self.table)
 
 
 class Snapshots:
@@ -150,7 +160,7 @@ class Snapshots:
                     task
                     for table in published
                     if table.relation_id in unread
-                    for task in self._tasks(table, heaps[table.relation_id], keeper.identity, gently)
+                    for task in self._planned(table, heaps[table.relation_id], keeper.identity, gently, failed)
                 ]
                 cores = self._spark.sparkContext.defaultParallelism
                 outcomes = self._run(tasks, max(1, cores - 1) if gently else max(1, len(tasks)))
@@ -169,6 +179,23 @@ class Snapshots:
     def _wait(self, running: Sequence[Writer]) -> None:
         some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
         self._waiting.pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
+
+    def _planned(
+        self,
+        table: PublishedTable,
+        heap: str,
+        snapshot: SnapshotIdentity,
+        gently: bool,
+        failed: dict[str, Wal2LakeError],
+    ) -> list[CopyTask]:
+        """The tasks that are left to do of the table; none, and its reason in ``failed``, if it cannot be read."""
+        try:
+            with concerning(str(table)):
+                require_columns(table_schema(table))
+                return list(self._tasks(table, heap, snapshot, gently))
+        except TABLE_ERRORS as error:
+            failed[str(table)] = error
+            return []
 
     def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity, gently: bool) -> Iterator[CopyTask]:
         plan = self._plan(table, heap)
@@ -211,7 +238,8 @@ class Snapshots:
         plan = folder.plan()
         assert plan is not None
         try:
-            land_snapshot(folder, plan, Target.of(self._config, *name), name, self._lsn)
+            with concerning(str(table)):
+                land_snapshot(folder, plan, Target.of(self._config, *name), name, self._lsn)
         except TABLE_ERRORS as error:
             failed[str(table)] = error
 
