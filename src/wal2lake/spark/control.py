@@ -15,6 +15,7 @@ import pyarrow as pa
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
+from wal2lake.spark.failures import reading_log
 from wal2lake.spark.read import DecodeRules, open_log
 
 CONTROL_SCHEMA = pa.schema(
@@ -47,10 +48,11 @@ def read_control(log_path: str, start: int, end: int, rules: DecodeRules) -> Ite
 def control_rows(log: ChangeLog, start: int, end: int, rules: DecodeRules) -> Iterator[dict[str, Any]]:
     """One row per extent, relation and schema version, in the log's order."""
     bounds = {"start_lsn": int(start), "end_lsn": int(end)}
-    for extent in log.plan(start, end):
-        for relation_id in sorted(counts := log.counts(extent)):
-            for row in _relation_rows(log, extent, relation_id, counts[relation_id], rules):
-                yield row | bounds
+    with reading_log(str(log.storage.root)):
+        for extent in log.plan(start, end):
+            for relation_id in sorted(counts := log.counts(extent)):
+                for row in _relation_rows(log, extent, relation_id, counts[relation_id], rules):
+                    yield row | bounds
 
 
 def _relation_rows(
