@@ -84,9 +84,22 @@ def test_two_phase() -> None:
     assert [received.xid for received in heard] == [7, 7, 7, 7, 7, 9, 9, 9]
 
 
+@pytest.mark.parametrize("options", [V1, V2, V4])
+def test_an_abort_says_whether_anything_of_its_transaction_was_sent(options: PgoutputOptions) -> None:
+    """Servers of 18 abort what they never sent, at every version of the protocol."""
+    info = AbortInfo(AT, 5) if options is V4 else None
+    (abort,) = converse(options, (StreamAbort(7, 8, info), None))
+    assert abort.of_nothing
+    if options is not V1:
+        said = StreamStart(7, True), StreamStop(), StreamAbort(7, 8, info), StreamAbort(7, 7, info)
+        heard = converse(options, *((message, None) for message in (*said, StreamAbort(7, 7, info))))
+        assert [received.of_nothing for received in heard] == [False] * 4 + [True]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (V1, [Begin(AT, 0, 7), StreamAbort(7, 8)]),
         (V1, [INSERT]),
         (V1, [Begin(AT, 0, 7), Begin(AT, 0, 8)]),
         (V1, [Commit(0, AT, AT, 0)]),

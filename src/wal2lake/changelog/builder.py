@@ -7,6 +7,11 @@ Three things are never indexed: rows of a transaction whose session broke before
 forgets it, and the server sends it again whole); transactions that the log has (their end is not above the log's);
 rows outside transactions. Their rows may lie in the segments; no Extent ever covers them.
 
+Outside transactions stand non-transactional logical messages and, against the documentation, StreamAbort: PostgreSQL 18
+sends one, whatever was asked for, for each subtransaction of a transaction that outgrew logical_decoding_work_mem and
+was found aborted before anything of it was sent (ReorderBufferCheckAndTruncateAbortedTXN in reorderbuffer.c). There is
+nothing to forget then. Amid a transaction it would name changes that are here, and is refused.
+
 Source: PostgreSQL documentation, "Logical Replication Message Formats" and "Streaming Replication Protocol".
 """
 
@@ -36,9 +41,9 @@ SEGMENT_BYTES_MAX = 1 << 30  # Arrow binary offsets are 32 bit; one more message
 Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 
-_BEGIN, _COMMIT, _RELATION, _TYPE, _TRUNCATE, _MESSAGE = (ord(c) for c in "BCRYTM")
+_BEGIN, _COMMIT, _RELATION, _TYPE, _TRUNCATE, _MESSAGE, _STREAM_ABORT = (ord(c) for c in "BCRYTMA")
 _CHANGES = tuple(ord(c) for c in "IUD")
-_SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15}
+_SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15, "A": 9}
 _MIN_LENGTH = np.full(256, np.iinfo(np.int64).max, np.int64)  # an unknown type is never long enough
 for _tag, _length in _SHORTEST.items():
     _MIN_LENGTH[ord(_tag)] = _length
@@ -154,10 +159,15 @@ def _rows(messages: Messages, tail: Tail) -> pa.RecordBatch:
 
 
 def _check_inside(messages: Messages, xid: Numbers) -> None:
-    """Only non-transactional logical messages may stand between a Commit and the next Begin."""
-    outside = np.flatnonzero((xid == 0) & (messages.tag != _MESSAGE))
+    """Only non-transactional logical messages and StreamAbort may stand between a Commit and the next Begin."""
+    aborts = messages.tag == _STREAM_ABORT
+    outside = np.flatnonzero((xid == 0) & (messages.tag != _MESSAGE) & ~aborts)
     if outside.size:
         raise ProtocolError("The server sent a change outside of a transaction.", lsn=int(messages.lsn[outside[0]]))
+    inside = np.flatnonzero(aborts & (xid != 0))
+    if inside.size:
+        row = int(inside[0])
+        raise ProtocolError(f"The server sent StreamAbort amid transaction {xid[row]}.", lsn=int(messages.lsn[row]))
 
 
 def _xids(messages: Messages, tail: Tail) -> Numbers:

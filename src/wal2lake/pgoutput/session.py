@@ -5,6 +5,11 @@ may follow what is one table, and holds for both ends: ``receive`` for the subsc
 A new connection is a new session: the server announces every relation again. A Relation inside a chunk that
 later aborts still counts, because the server does not send it again.
 
+A StreamAbort may name a transaction of which nothing was sent, at every protocol version and whether or not streaming
+was asked for: PostgreSQL 18 sends one for each subtransaction of a transaction that outgrew logical_decoding_work_mem
+and was found aborted before it was sent (ReorderBufferCheckAndTruncateAbortedTXN in reorderbuffer.c). The session knows
+which transactions have begun to be streamed, and marks the others' aborts as such.
+
 Source: PostgreSQL documentation, "Logical Streaming Replication"; src/backend/replication/logical/worker.c.
 """
 
@@ -69,10 +74,14 @@ _XID = wire_type(ValidTransactionId)
 
 
 class Received(NamedTuple):
-    """A message and the transaction it belongs to (in a chunk, the subtransaction); None outside of any."""
+    """A message and the transaction it belongs to (in a chunk, the subtransaction); None outside of any.
+
+    ``of_nothing``: a StreamAbort of a transaction of which nothing was sent; pass over it.
+    """
 
     message: PgoutputMessage
     xid: int | None
+    of_nothing: bool = False
 
 
 class PgoutputSession:
@@ -84,6 +93,7 @@ class PgoutputSession:
         self.xid: int | None = None
         self.relations: dict[int, Relation] = {}
         self.types: dict[int, Type] = {}
+        self._streamed: set[int] = set()  # transactions with a Stream Start and no end yet
 
     def receive(self, payload: bytes | memoryview, lsn: int | None = None) -> Received:
         """Read the next message; raise ProtocolError, with ``lsn`` in it, for what may not come here."""
@@ -95,11 +105,12 @@ class PgoutputSession:
                 reader.place = f"{layout.name}.xid"
                 xid = _XID.read(reader)
             message = read_body(reader, layout)
+            of_nothing = isinstance(message, StreamAbort) and message.xid not in self._streamed
             self._advance(message)
         except ProtocolError as error:
             error.lsn = lsn
             raise
-        return Received(message, _xid_of(message, xid))
+        return Received(message, _xid_of(message, xid), of_nothing)
 
     def send(self, message: PgoutputMessage, xid: int | None = None) -> bytes:
         """Write the next message; ``xid`` is the (sub)transaction inside a chunk, by default the chunk's own."""
@@ -112,7 +123,7 @@ class PgoutputSession:
 
     def _advance(self, message: PgoutputMessage) -> None:
         kind = type(message)
-        if kind.since > self.options.proto_version:
+        if kind.since > self.options.proto_version and kind is not StreamAbort:
             asked = self.options.proto_version
             raise ProtocolError(f"{kind.__name__} came with version {kind.since}; {asked} was asked for.", offset=0)
         if kind not in TRANSITIONS[self.state]:
@@ -123,6 +134,16 @@ class PgoutputSession:
             self.xid = message.xid
         elif self.state is State.IDLE:
             self.xid = None
+        self._note_streamed(message)
+
+    def _note_streamed(self, message: PgoutputMessage) -> None:
+        match message:
+            case StreamStart(xid=xid):
+                self._streamed.add(xid)
+            case StreamCommit(xid=xid) | StreamPrepare(xid=xid):
+                self._streamed.discard(xid)
+            case StreamAbort(xid=xid, subxid=subxid) if subxid == xid:
+                self._streamed.discard(xid)
 
     def _check(self, message: PgoutputMessage) -> None:
         """What the message says must fit what was said before; Relation and Type are remembered."""

@@ -147,4 +147,6 @@ def decoded(changes: Iterable[XLogData], options: PgoutputOptions) -> Iterator[D
     """
     session = PgoutputSession(options)
     for change in changes:
-        yield DecodedChange(LSN(change.start_lsn), session.receive(change.payload, change.start_lsn))
+        received = session.receive(change.payload, change.start_lsn)
+        if not received.of_nothing:
+            yield DecodedChange(LSN(change.start_lsn), received)

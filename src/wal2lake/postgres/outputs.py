@@ -90,6 +90,8 @@ class JsonLinesOutput(RawOutput):
             line: dict[str, Any] = {"lsn": str(lsn), "data": message.payload.decode("utf-8", "backslashreplace")}
         else:
             received = self._session.receive(message.payload, lsn)
+            if received.of_nothing:
+                return
             line = {"lsn": str(lsn), "xid": received.xid, **to_json(received.message, self._session.relations)}
         self._append(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 

@@ -1,0 +1,88 @@
+"""Whatever way a transaction ends, each server sends only what a session and the change log understand.
+
+Transactions that outgrow logical_decoding_work_mem and are rolled back, whole or in part, at once or prepared: their
+WAL is decoded when it is known already that they were aborted, the case that PostgreSQL 18 treats in a way of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from wal2lake.changelog.builder import Tail, build_segment
+from wal2lake.pgoutput.messages import Insert, StreamAbort
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.pgoutput.session import PgoutputSession
+from wal2lake.postgres.connection import connect, replication_connection
+from wal2lake.postgres.slot_sql import slot_changes
+from wal2lake.postgres.slots import create_slot
+from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.wire.replication import write_xlog_data
+
+pytestmark = pytest.mark.servers
+
+_MANY = "INSERT INTO aborts SELECT g, repeat('x', 100) FROM generate_series({0}, {0} + 2999) g;"
+_SAVED = f"BEGIN; {_MANY.format(10_000)} SAVEPOINT s; {_MANY.format(20_000)}"
+_SMALL = "BEGIN; INSERT INTO aborts VALUES (-3, 'x'); SAVEPOINT s; INSERT INTO aborts VALUES (-4, 'x');"
+ENDINGS = (
+    f"{_SMALL} RELEASE s; {_MANY.format(60_000)} ROLLBACK;",
+    f"{_SMALL} ROLLBACK TO s; {_MANY.format(60_000)} ROLLBACK;",
+    f"{_SMALL} RELEASE s; {_MANY.format(60_000)} PREPARE TRANSACTION 'd'; ROLLBACK PREPARED 'd';",
+    f"{_SAVED} ROLLBACK;",
+    f"{_SAVED} RELEASE s; INSERT INTO aborts VALUES (-1, 'x'); ROLLBACK;",
+    f"{_SAVED} ROLLBACK TO s; {_MANY.format(30_000)} ROLLBACK;",
+    f"{_SAVED} ROLLBACK TO s; INSERT INTO aborts VALUES (-2, 'x'); COMMIT;",
+    f"{_SAVED} SAVEPOINT t; TRUNCATE aborts; RELEASE t; ROLLBACK;",
+    f"{_SAVED} ALTER TABLE aborts ADD c int; {_MANY.format(40_000)} ROLLBACK;",
+    f"{_SAVED} RELEASE s; PREPARE TRANSACTION 'a'; ROLLBACK PREPARED 'a';",
+    f"{_SAVED} ROLLBACK TO s; {_MANY.format(50_000)} PREPARE TRANSACTION 'b'; ROLLBACK PREPARED 'b';",
+    "BEGIN; INSERT INTO aborts VALUES (1, 'x'); SAVEPOINT s; INSERT INTO aborts VALUES (2, 'x');"
+    " PREPARE TRANSACTION 'c'; COMMIT PREPARED 'c';",
+)
+ROWS_COMMITTED = 3000 + 1 + 2
+
+
+@pytest.fixture
+def aborting(versioned: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    versioned.psql("CREATE TABLE aborts (a int, b text); CREATE PUBLICATION aborts FOR TABLE aborts")
+    with replication_connection(versioned.dsn) as pgconn:
+        create_slot(pgconn, "aborts")
+        if pgconn.server_version >= 150000:
+            create_slot(pgconn, "aborts_two_phase", two_phase=True)
+    for ending in ENDINGS:
+        versioned.psql(ending)
+    yield versioned
+    versioned.psql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ '^aborts'")
+    versioned.psql("DROP PUBLICATION aborts; DROP TABLE aborts")
+
+
+def _options(server_version: int) -> Iterator[PgoutputOptions]:
+    yield PgoutputOptions(("aborts",))
+    if server_version >= 140000:
+        yield PgoutputOptions(("aborts",), 2)
+        yield PgoutputOptions(("aborts",), 2, streaming="on")
+    if server_version >= 150000:
+        yield PgoutputOptions(("aborts",), 3, two_phase=True)
+        yield PgoutputOptions(("aborts",), 3, streaming="on", two_phase=True)
+    if server_version >= 160000:
+        yield PgoutputOptions(("aborts",), 4, streaming="parallel", two_phase=True)
+
+
+def test_aborts_of_all_kinds_stop_the_losses(aborting: EmbeddedPostgres) -> None:
+    with connect(aborting.dsn) as connection:
+        version = connection.info.server_version
+        for options in _options(version):
+            slot = "aborts_two_phase" if options.two_phase else "aborts"
+            sent = list(slot_changes(connection, slot, peek=True, plugin_options=options))
+            session = PgoutputSession(options)
+            heard = [session.receive(change.payload, change.start_lsn) for change in sent]
+            aborts = [received for received in heard if isinstance(received.message, StreamAbort)]
+            if options.streaming == "off":
+                assert all(abort.of_nothing for abort in aborts)
+                assert bool(aborts) == (version >= 180000)
+            if options.streaming == "off" and not options.two_phase:  # else what is rolled back may be sent as well
+                assert sum(isinstance(received.message, Insert) for received in heard) == ROWS_COMMITTED
+            if options.proto_version == 1:
+                segment, _ = build_segment([write_xlog_data(change) for change in sent], 0, Tail(0, 0))
+                assert segment.info.commit_rows >= ROWS_COMMITTED
