@@ -6,25 +6,30 @@ A role of its own makes the server's memory for decoding small, so that a few hu
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.capture.conftest import World
+from tests.capture.conftest import World, eventually
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
 from wal2lake.changelog import LogWriter
+from wal2lake.cli.protocol import app
 from wal2lake.config import Config
-from wal2lake.errors import ProtocolError
+from wal2lake.errors import ProtocolError, PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import StreamAbort
 from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.connection import connect, execute, replication_connection
 from wal2lake.postgres.logical import LogicalStream, decoded
 from wal2lake.postgres.outputs import JsonLinesOutput
 from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.testing.stream import ScriptedStream, relation
 
 pytestmark = pytest.mark.server
@@ -86,3 +91,80 @@ def test_an_abort_of_what_was_sent_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ProtocolError, match="StreamAbort amid transaction 701"):
             writer.append([abort, commit])
         assert writer.append([commit, abort]).commits == 1
+
+
+def test_a_publication_missing_for_a_while_ends_capture_before_the_slot_moves(world: World) -> None:
+    """On 18 the server only warns, and goes on without the row."""
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 3)
+        world.await_durable(world.wal_end())
+        world.sql(f"DROP PUBLICATION {world.name}")
+        before = world.wal_end()
+        world.insert(4, 4)
+        world.sql(f"CREATE PUBLICATION {world.name} FOR TABLE {world.name}")
+        world.insert(5, 5)
+        eventually(lambda: world.errors)
+    for _ in range(2):  # and so does every later start
+        error = world.errors.pop()
+        assert isinstance(error, PublicationError)
+        assert world.name in str(error)
+        assert world.confirmed() <= before
+        with world.capturing():
+            eventually(lambda: world.errors)
+    world.errors.clear()
+
+
+def test_recv_refuses_a_missing_publication_before_it_changes_anything(world: World, tmp_path: Path) -> None:
+    world.make_slots()
+    world.insert(1, 3)
+    before = world.confirmed()
+    arguments = ["--dsn", world.server.dsn, "--file", str(tmp_path / "out"), "--publication", "typo"]
+    for more in ([world.name], [f"{world.name}_new", "--create-slot"]):
+        done = CliRunner().invoke(app, ["recv", *more, *arguments, "--publication", world.name])
+        assert isinstance(done.exception, PublicationError)
+        assert "There is no publication typo" in str(done.exception)
+    assert world.confirmed() == before
+    assert world.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{world.name}_new'") == []
+
+
+def test_recv_ends_where_a_publication_was_missing(world: World, tmp_path: Path) -> None:
+    """What came before is written; the slot stays before what is missing, however it is read."""
+    world.make_slots()
+    world.insert(1, 3)
+    world.sql(f"DROP PUBLICATION {world.name}")
+    before = world.wal_end()
+    world.insert(4, 6)
+    world.sql(f"CREATE PUBLICATION {world.name} FOR TABLE {world.name}")
+    options = PgoutputOptions((world.name,))
+    with closing(JsonLinesOutput(tmp_path / "lines", options)) as output, pytest.raises(PublicationError):
+        recv(world.server.dsn, world.name, output, RecvOptions(plugin_options=options, status_interval_s=0.1))
+    assert sum(json.loads(line)["message"] == "Insert" for line in (tmp_path / "lines").read_text().splitlines()) == 3
+    assert world.confirmed() <= before
+    with connect(world.server.dsn) as connection, pytest.raises(PublicationError):
+        list(slot_changes(connection, world.name, peek=True, plugin_options=options))
+
+
+@pytest.mark.parametrize("replication", [False, True])
+def test_notices_are_heard_and_quote_no_value(
+    world: World, caplog: pytest.LogCaptureFixture, replication: bool
+) -> None:
+    """Also for a role that would rather hear none."""
+    role = f"{world.name}_deaf"
+    world.sql(f"CREATE ROLE {role} LOGIN SUPERUSER")
+    world.sql(f"ALTER ROLE {role} SET client_min_messages = 'error'")
+    dsn = world.server.dsn.replace("user=postgres", f"user={role}")
+    warning, raised = "ROLLBACK", "DO $$BEGIN RAISE WARNING 'the secret'; END$$"
+    with caplog.at_level(logging.INFO):
+        for command in (warning, raised):
+            if replication:
+                with replication_connection(dsn) as pgconn:
+                    execute(pgconn, command)
+            else:
+                with connect(dsn) as connection:
+                    connection.execute(command.encode())
+    world.sql(f"DROP ROLE {role}")
+    told = [record for record in caplog.records if record.name == "wal2lake.server"]
+    assert [record.levelname for record in told] == ["WARNING"] * 2
+    assert told[0].getMessage() == "PostgreSQL warns: there is no transaction in progress (SQLSTATE 25P01)."
+    assert "secret" not in caplog.text

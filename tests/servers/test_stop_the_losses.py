@@ -1,22 +1,29 @@
-"""Whatever way a transaction ends, each server sends only what a session and the change log understand.
+"""What servers do against the documentation, or each in a way of its own, costs no row and stops no stream for ever.
 
-Transactions that outgrow logical_decoding_work_mem and are rolled back, whole or in part, at once or prepared: their
-WAL is decoded when it is known already that they were aborted, the case that PostgreSQL 18 treats in a way of its own.
+Aborts: transactions that outgrow logical_decoding_work_mem and are rolled back, whole or in part, at once or prepared:
+their WAL is decoded when it is known already that they were aborted, a case that PostgreSQL 18 treats in its own way.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from wal2lake.changelog.builder import Tail, build_segment
+from wal2lake.errors import PublicationError
+from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Insert, StreamAbort
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.postgres.connection import connect, replication_connection
+from wal2lake.postgres.outputs import JsonLinesOutput
+from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
-from wal2lake.postgres.slots import create_slot
+from wal2lake.postgres.slots import create_slot, require_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.wire.replication import write_xlog_data
 
@@ -86,3 +93,40 @@ def test_aborts_of_all_kinds_stop_the_losses(aborting: EmbeddedPostgres) -> None
             if options.proto_version == 1:
                 segment, _ = build_segment([write_xlog_data(change) for change in sent], 0, Tail(0, 0))
                 assert segment.info.commit_rows >= ROWS_COMMITTED
+
+
+@pytest.fixture
+def unpublished(versioned: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    """A slot ``gap``, and behind it a row of a publication that is there, one of none, and the publication again."""
+    publication = "CREATE PUBLICATION gap FOR TABLE gap"
+    versioned.psql(f"CREATE TABLE gap (a int PRIMARY KEY); {publication}")
+    with replication_connection(versioned.dsn) as pgconn:
+        create_slot(pgconn, "gap")
+    for sql in ("INSERT INTO gap VALUES (1)", "DROP PUBLICATION gap", "INSERT INTO gap VALUES (2)", publication):
+        versioned.psql(sql)
+    yield versioned
+    versioned.psql("SELECT pg_drop_replication_slot('gap')")
+    versioned.psql("DROP PUBLICATION gap; DROP TABLE gap")
+
+
+def test_a_missing_publication_stop_the_losses(unpublished: EmbeddedPostgres, folder: Path) -> None:
+    """13 to 17 refuse a change that was made without one; 18 only warns. To us it is the same."""
+    options = PgoutputOptions(("gap",))
+    with connect(unpublished.dsn) as connection:
+        with pytest.raises(PublicationError, match="gap"):
+            list(slot_changes(connection, "gap", peek=True, plugin_options=options))
+        end = LSN.parse(unpublished.psql("SELECT pg_current_wal_lsn()"))
+        chosen = RecvOptions(until_lsn=end, plugin_options=options)
+        with (
+            closing(JsonLinesOutput(folder / "lines", options)) as output,
+            pytest.raises(PublicationError, match="gap"),
+        ):
+            recv(unpublished.dsn, "gap", output, chosen)
+        lines = [json.loads(line) for line in (folder / "lines").read_text().splitlines()]
+        assert [line["new"] for line in lines if line["message"] == "Insert"] == [{"a": "1"}]
+        confirmed = require_slot(connection, "gap").confirmed_flush_lsn
+    assert confirmed is not None
+    # not past the change: it is refused again
+    assert confirmed < end
+    with connect(unpublished.dsn) as connection, pytest.raises(PublicationError, match="gap"):
+        list(slot_changes(connection, "gap", peek=True, plugin_options=options))

@@ -53,6 +53,7 @@ from wal2lake.cli.shared import (
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions, quote_publication_names
+from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.logical import PluginOptions
 from wal2lake.postgres.outputs import STDOUT, JsonLinesOutput, RawOutput
@@ -162,10 +163,11 @@ def _drop(dsn: str, slot: str) -> None:
 def _create(
     dsn: str, slot: str, options: PgoutputOptions | PluginOptions, made: Mapping[str, Any], if_not_exists: bool
 ) -> None:
-    """Make the slot, unless the server does not know what will be asked of it."""
+    """Make the slot, unless the server does not know, or does not have, what will be asked of it."""
     with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
         if isinstance(options, PgoutputOptions):
             options.check(pgconn.server_version)
+            require_publications(pgconn, options.publication_names)
         with making_slot(slot, if_not_exists=if_not_exists):
             create_slot(pgconn, slot, while_waiting=waiting_for_transactions(slot), **made)
 

@@ -8,6 +8,7 @@ Source: PostgreSQL documentation, "System Catalogs", pg_publication_tables, IDEN
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
-from wal2lake.wire.command_text import quote_identifier
+from wal2lake.wire.command_text import quote_identifier, quote_string
 
 
 class SystemIdentity(NamedTuple):
@@ -131,10 +132,23 @@ def require_publication(connection: Connection, publication: str) -> None:
     with mapped_errors():
         found = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication]).fetchone()
     if found is None:
-        raise PublicationError(
-            f"There is no publication {publication} in database {connection.info.dbname}.",
-            hint=f"Make it: CREATE PUBLICATION {quote_identifier(publication)} FOR TABLE …;",
-        )
+        raise _no_publication(publication, connection.info.dbname)
+
+
+def require_publications(pgconn: PGconn, publications: Sequence[str]) -> None:
+    """The same for several, asked on a walsender connection to a database."""
+    named = ", ".join(map(quote_string, publications))
+    rows = execute(pgconn, f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({named})")
+    for publication in publications:
+        if (publication,) not in rows:
+            raise _no_publication(publication, (pgconn.db or b"").decode("utf-8", "replace"))
+
+
+def _no_publication(publication: str, database: str) -> PublicationError:
+    return PublicationError(
+        f"There is no publication {publication} in database {database}.",
+        hint=f"Make it: CREATE PUBLICATION {quote_identifier(publication)} FOR TABLE …;",
+    )
 
 
 _IDENTIFY = """

@@ -1,8 +1,8 @@
 """Every connection is opened here, in one known state, and every wait for the server happens here.
 
 The state (UTF-8, ISO dates, UTC, shortest exact floats, hex bytea) makes PostgreSQL's text output one function of
-the value. It is set by SET after connecting, so it overrides role and database defaults, leaves the ``options`` of a
-user's DSN or service file alone, and passes connection poolers.
+the value, and every notice is heard (notices.py). It is set by SET after connecting, so it overrides role and database
+defaults, leaves the ``options`` of a user's DSN or service file alone, and passes connection poolers.
 
 Whoever may create objects in the database is not to run code as our role. So names are looked up in pg_catalog alone:
 it is the first statement, for a better-matching overload elsewhere would win over PostgreSQL's own function or
@@ -30,8 +30,9 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from wal2lake.errors import ConnectError, ServerConfigError
+from wal2lake.errors import ConnectError, ServerConfigError, Wal2LakeError
 from wal2lake.postgres.errors import connection_lost, dsn_error, map_error
+from wal2lake.postgres.notices import Notices, tell
 
 PGconn = pq.abc.PGconn
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -55,6 +56,7 @@ _SESSION = {
     "IntervalStyle": "postgres",
     "extra_float_digits": "3",
     "bytea_output": "hex",
+    "client_min_messages": "notice",  # a role may have it at error, and hear no warning
 }
 
 # Roles and databases have timeouts by default, meant for queries. They would end the making of a slot that waits for
@@ -128,6 +130,7 @@ def connect(
         require_supported(connection.info.server_version)
         with mapped_errors():
             connection.execute(_prepare_session(settings, writable))
+        connection.add_notice_handler(tell)
     except BaseException:
         connection.close()
         raise
@@ -263,6 +266,12 @@ def _await_result(
     return pgconn.get_result()
 
 
+def refusal(pgconn: PGconn) -> Wal2LakeError | None:
+    """The error that a warning heard on a replication connection stands for (notices.py), if there was one."""
+    heard = pgconn.notice_handler
+    return heard.refusal if isinstance(heard, Notices) else None
+
+
 def text_rows(result: pq.abc.PGresult) -> list[Row]:
     """All rows of ``result``, as text; NULL is None."""
     columns = range(result.nfields)
@@ -290,6 +299,7 @@ def _open(info: str) -> PGconn:
     with mapped_errors(connecting=True):
         pgconn = _Opened.connect(info).pgconn
     pgconn.nonblocking = 0
+    pgconn.notice_handler = Notices()
     return pgconn
 
 

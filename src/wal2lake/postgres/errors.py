@@ -78,7 +78,12 @@ _NO_GRANT: _Rule = (
     RightsError,
     "GRANT it to the role (SELECT on tables, USAGE on schemas); `wal2lake check` lists all.",
 )
-_PUBLICATION: _Rule = (PublicationError, "Make it with CREATE PUBLICATION … FOR TABLE … before the slot.")
+_PUBLICATION: _Rule = (
+    PublicationError,
+    "It must be there when a row is changed, or the change cannot be streamed. If it was missing for a while, what"
+    " changed meanwhile must be read from the tables: make it (CREATE PUBLICATION … FOR TABLE …), drop the slot, and"
+    " begin again with a new slot and snapshot (of a pipeline: `wal2lake drop`, remove the log, and run again).",
+)
 
 _REMOVED: _Rule = (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot.")
 _NO_PLUGIN: _Rule = (ServerConfigError, "Install the output plugin on the server, or choose one that it has.")
@@ -87,6 +92,7 @@ _NOT_PHYSICAL: _Rule = (ServerConfigError, "Only physical slots can be read; `wa
 # (SQLSTATE, a pattern of the reporting function's name), in PostgreSQL 13 to 18.
 _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("55000", re.compile(r"CheckLogicalDecodingRequirements|CheckSlotRequirements"), _WAL_LEVEL),
+    ("55000", re.compile(r"LoadPublications"), _PUBLICATION),  # a warning of 18: see notices.py
     ("55000", re.compile(""), _NOT_READY),
     ("58P01", re.compile(r"(?i)segment_?open"), _REMOVED),
     ("58P01", re.compile(r"internal_load_library"), _NO_PLUGIN),

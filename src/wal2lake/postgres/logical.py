@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
+from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import connect_replication
 from wal2lake.postgres.walsender import CopyBoth, now_timestamptz
 from wal2lake.wire.commands import StartLogicalReplication
@@ -52,7 +53,9 @@ class LogicalStream:
     """A context manager over START_REPLICATION … LOGICAL; iterating gives XLogData until the server ends the stream.
 
     ``plugin_options`` are pgoutput's (PgoutputOptions: checked against the server's version) or any plugin's, as
-    pairs. Entering raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …
+    pairs. Entering raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …; and
+    PublicationError when one of PgoutputOptions' publications is missing now. One that was missing when a row was
+    changed has ``receive`` raise it, when all before that change has been returned, on every version of the server.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class LogicalStream:
         pgconn = connect_replication(self._dsn, application_name="wal2lake")
         try:
             version = pgconn.server_version
+            if isinstance(self._options, PgoutputOptions):
+                require_publications(pgconn, self._options.publication_names)
             given = self._options.build(version) if isinstance(self._options, PgoutputOptions) else self._options
             command = StartLogicalReplication(self.slot, self._start_lsn, given)
             self._copy = CopyBoth(pgconn, command.build(version))

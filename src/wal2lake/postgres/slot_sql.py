@@ -6,11 +6,16 @@ Source: PostgreSQL documentation, "Replication Management Functions" (pg_logical
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from psycopg.errors import Diagnostic
+
+from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.postgres.logical import PluginOptions
+from wal2lake.postgres.notices import refusal_of
 from wal2lake.wire.replication import XLogData
 
 
@@ -28,7 +33,8 @@ def slot_changes(
 
     Both limits end after a whole transaction. The server collects all before it answers, so set one. Unless ``peek``,
     the slot has moved behind what is returned when the first message comes: to lose nothing, peek, store, then
-    advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError.
+    advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError; and PublicationError,
+    with nothing returned, when a publication was missing when a row was changed.
     """
     function = f"pg_logical_slot_{'peek' if peek else 'get'}{'_binary' if binary else ''}_changes"
     version = connection.info.server_version
@@ -36,7 +42,27 @@ def slot_changes(
     options = [part for name, value in pairs for part in (name, value or "")]
     sql = f"SELECT lsn::text, data FROM {function}(%s, %s, %s, VARIADIC %s::text[])"
     limit = None if upto_lsn is None else str(upto_lsn)
+    refusals: list[Wal2LakeError] = []
     with mapped_errors(), connection.cursor() as cursor:
-        for lsn, data in cursor.execute(sql.encode(), [slot, limit, upto_nchanges, options]):
+        with _heard(connection, refusals):
+            cursor.execute(sql.encode(), [slot, limit, upto_nchanges, options])
+        if refusals:
+            raise refusals[0]
+        for lsn, data in cursor:
             position = LSN.parse(lsn)
             yield XLogData(position, position, 0, data if isinstance(data, bytes) else data.encode())
+
+
+@contextmanager
+def _heard(connection: Connection, refusals: list[Wal2LakeError]) -> Iterator[None]:
+    """Gather what the block's warnings stand for where the server goes on without what was asked for (notices.py)."""
+
+    def hear(notice: Diagnostic) -> None:
+        if (refused := refusal_of(notice)) is not None:
+            refusals.append(refused)
+
+    connection.add_notice_handler(hear)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(hear)

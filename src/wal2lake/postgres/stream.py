@@ -23,6 +23,8 @@ not read because the caller is slow. A walsender that waits for room in the sock
 Resuming: START_REPLICATION below confirmed_flush_lsn begins at confirmed_flush_lsn without a word (since 14), so the
 position is compared before and after the start by the caller, who knows what it has.
 
+A warning that the server goes on without what was asked for ends the stream, as an error would (notices.py).
+
 Source: PostgreSQL documentation, "Streaming Replication Protocol"; src/backend/replication/walsender.c.
 """
 
@@ -42,7 +44,7 @@ from psycopg import pq
 from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
-from wal2lake.postgres.connection import PGconn, connect_replication, execute, start, wait_readable
+from wal2lake.postgres.connection import PGconn, connect_replication, execute, refusal, start, wait_readable
 from wal2lake.postgres.errors import connection_lost, map_error
 from wal2lake.wire.command_text import quote_identifier
 from wal2lake.wire.commands import start_replication_logical
@@ -188,6 +190,8 @@ class ReplicationStream:
             else:
                 break
             size += length
+        if (refused := refusal(self._pgconn)) is not None:
+            raise refused  # changes are missing from here on: no keepalive behind it may be acknowledged
         if size:
             self._publish(chunks, keepalives, size)
         if length < 0:

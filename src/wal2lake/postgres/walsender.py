@@ -16,7 +16,7 @@ from psycopg import pq
 
 from wal2lake.errors import ConnectError, InterruptedByUser
 from wal2lake.lsn import LSN
-from wal2lake.postgres.connection import PGconn, Row, next_result, start, text_rows, wait_readable
+from wal2lake.postgres.connection import PGconn, Row, next_result, refusal, start, text_rows, wait_readable
 from wal2lake.postgres.errors import connection_lost
 
 _FINISH_S: Final = 10.0
@@ -47,7 +47,10 @@ class CopyBoth:
             self._before = text_rows(result)
 
     def receive(self, timeout_s: float) -> list[bytes]:
-        """The CopyData payloads that have come, waiting up to ``timeout_s`` for a first one; [] if none or ended."""
+        """The CopyData payloads that have come, waiting up to ``timeout_s`` for a first one; [] if none or ended.
+
+        A warning that the server goes on without what was asked for is raised when all before it has been returned.
+        """
         payloads = self._drain()
         if not payloads and not self.ended and wait_readable(self.pgconn, timeout_s):
             try:
@@ -55,6 +58,8 @@ class CopyBoth:
             except psycopg.Error as error:
                 raise connection_lost(str(error)) from error
             payloads = self._drain()
+        if not payloads and (refused := refusal(self.pgconn)) is not None:
+            raise refused
         return payloads
 
     def send(self, payload: bytes) -> None:
@@ -71,6 +76,7 @@ class CopyBoth:
         Raises what map_error says about an error that ended the copy, ConnectError when no end comes.
         """
         rows = self._before
+        self.pgconn.notice_handler = None  # what is discarded may be as it likes
         if not self.ended:
             self._end_copy()
             self._discard()
@@ -98,7 +104,7 @@ class CopyBoth:
                 length, payload = self.pgconn.get_copy_data(1)
             except psycopg.Error as error:
                 raise connection_lost(str(error)) from error
-            if length == 0:
+            if length == 0 or refusal(self.pgconn) is not None:
                 break
             if length < 0:
                 self.ended = True
