@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +18,17 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.capture.conftest import World, eventually
+from tests.capture.test_capture import failure
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
+from wal2lake.capture.source import change_log_findings
 from wal2lake.changelog import LogWriter
+from wal2lake.changelog.dump import verify_log
 from wal2lake.cli.protocol import app
 from wal2lake.config import Config
-from wal2lake.errors import ProtocolError, PublicationError
+from wal2lake.errors import LogMismatchError, ProtocolError, PublicationError
 from wal2lake.lsn import LSN
+from wal2lake.monitor.status import read_status
 from wal2lake.pgoutput.messages import StreamAbort
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, execute, replication_connection
@@ -30,6 +36,7 @@ from wal2lake.postgres.logical import LogicalStream, decoded
 from wal2lake.postgres.outputs import JsonLinesOutput
 from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
+from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.stream import ScriptedStream, relation
 
 pytestmark = pytest.mark.server
@@ -168,3 +175,97 @@ def test_notices_are_heard_and_quote_no_value(
     assert [record.levelname for record in told] == ["WARNING"] * 2
     assert told[0].getMessage() == "PostgreSQL warns: there is no transaction in progress (SQLSTATE 25P01)."
     assert "secret" not in caplog.text
+
+
+@pytest.fixture
+def own_world(tmp_path: Path) -> Iterator[World]:
+    """On a server of its own, whose data directory can be put back."""
+    with EmbeddedPostgres() as server:
+        world = World(server, tmp_path / "log")
+        world.setup()
+        yield world
+
+
+@contextmanager
+def taken_back(world: World, folder: Path) -> Iterator[None]:
+    """What happens in the block happens to a copy of the server alone: the data directory of before is put back."""
+    world.server.stop()
+    subprocess.run(["cp", "-a", world.server.data_dir, folder], check=True)
+    world.server.start()
+    yield
+    world.server.stop()
+    shutil.rmtree(world.server.data_dir)
+    subprocess.run(["cp", "-a", folder, world.server.data_dir], check=True)
+    world.server.start()
+
+
+def test_a_server_that_was_taken_back_is_refused(own_world: World, tmp_path: Path) -> None:
+    """While it is behind the log, and for good once it has grown past the log's end."""
+    world = own_world
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 3)
+        world.await_durable(world.wal_end())
+    with taken_back(world, tmp_path / "copy"), world.capturing():
+        world.insert(4, 500)
+        world.await_durable(world.wal_end())
+    durable, confirmed = world.durable(), world.confirmed()
+    assert world.wal_end() < durable
+    error = failure(world)
+    assert isinstance(error, LogMismatchError)
+    assert f"before the change log, which ends at {durable}" in str(error)
+    assert "taken back" in " ".join(read_status(world.config).problems)
+    assert not change_log_findings(world.config)[0].ok
+    while world.wal_end() <= durable:
+        world.sql(f"INSERT INTO {world.name} SELECT g, 'other' FROM generate_series(1000, 1099) g")
+        world.sql(f"DELETE FROM {world.name} WHERE id >= 1000")
+    world.sql("SELECT pg_switch_wal()")
+    assert "another history" in change_log_findings(world.config)[0].text
+    error = failure(world)
+    assert isinstance(error, LogMismatchError)
+    assert "another history" in str(error)
+    assert "every table must be read again" in str(error)
+    assert (world.durable(), world.confirmed()) == (durable, confirmed)
+
+
+def test_a_server_taken_back_that_nothing_happened_to_is_told_from_one_with_news(
+    own_world: World, tmp_path: Path
+) -> None:
+    """Only one of log and server has transactions behind the fork, and either is enough."""
+    world = own_world
+    world.make_slots()
+    with world.capturing():
+        world.insert(1, 3)
+        world.await_durable(world.wal_end())
+    with taken_back(world, tmp_path / "copy"), world.capturing():
+        world.sql("CREATE TABLE elsewhere AS SELECT generate_series(1, 10000)")
+        world.await_durable(world.wal_end())
+    durable = world.durable()
+    assert world.log.last_end_lsn < durable
+    world.insert(4, 6)
+    while world.wal_end() <= durable:
+        world.sql("CREATE TABLE another AS SELECT generate_series(1, 10000); DROP TABLE another")
+    world.sql("SELECT pg_switch_wal()")
+    assert "another history" in str(failure(world))
+
+
+def test_a_slot_that_fell_back_is_no_other_history(own_world: World) -> None:
+    """PostgreSQL does not write every move of a slot to disk: after its crash it sends again what the log has."""
+    world = own_world
+    world.make_slots()
+    for first in (1, 101, 201):
+        with world.capturing():
+            world.insert(first, first + 49)
+            world.insert(first + 50, first + 99)
+            world.await_durable(world.wal_end())
+        assert world.confirmed() == world.durable()
+        world.server.kill()
+        world.server.start()
+        assert world.confirmed() < world.durable()
+    with world.capturing():
+        eventually(lambda: world.confirmed() >= world.durable(), world.errors)
+        world.insert(301, 302)
+        world.await_durable(world.wal_end())
+    assert world.errors == []
+    assert world.captured() == world.expected()
+    assert list(verify_log(world.log)) == []

@@ -2,7 +2,7 @@
 
 The stream's own thread reads and keeps the connection alive meanwhile; it holds at most one more batch. Whatever ends
 the loop between two of the steps, the server has what the log has not: it sends it again, and the log's writer knows
-by the end LSN what it has already.
+by the end LSN what it has already. That is compared first (history.py), and nothing is acknowledged before.
 
 When nothing comes, the server's keepalives still move on with its WAL. Their position goes into the log
 (position.json) before it is acknowledged, so an idle publication never keeps WAL, and a slot is never ahead of its log.
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from wal2lake.capture.history import Resent
 from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog import LogWriter
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
@@ -32,6 +33,7 @@ _STATUS_INTERVAL_S = 1.0
 _IDLE_POSITION_S = 1.0
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 30.0
 _SLOT_WAITS = "waiting for running transactions to end"
+_COMPARES = "comparing what the server sends again with the log"
 _STATUS_FILE = f"{STATUS}/capture.json"
 
 logger = logging.getLogger("wal2lake.capture")
@@ -58,6 +60,7 @@ class Capture:
         self._changes = 0
         self._status: dict[str, object] = {}
         self._storage = LocalStorage(config.log.path)
+        self._resent: Resent
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
@@ -99,18 +102,18 @@ class Capture:
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
-        check_source(self._config, writer, stop)
+        confirmed = check_source(self._config, writer, stop)
         source = self._config.source
         writer.new_session()
         with ReplicationStream(
             source.dsn,
             source.slot,
-            writer.durable_lsn,
+            confirmed,
             source.publication,
             PLUGIN_OPTIONS,
             buffer_bytes=self._segment_bytes,
         ) as stream:
-            check_started(self._config, writer.durable_lsn)
+            self._resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
                 self._step(stream, writer, self._await_batch(stream))
@@ -125,6 +128,7 @@ class Capture:
         return stream.receive(self._config.log.segment_seconds)
 
     def _step(self, stream: ReplicationStream, writer: LogWriter, batch: list[bytes]) -> None:
+        batch = self._resent.pass_over(batch, stream.keepalive_lsn)
         if batch:
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts
@@ -132,12 +136,13 @@ class Capture:
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
             self._position_due = time.monotonic() + _IDLE_POSITION_S
-        if writer.durable_lsn > stream.confirmed_lsn:
-            self._pause_s = _PAUSE_MIN_S  # not before: a server may crash each time over what it should send
-        stream.acknowledge(writer.durable_lsn)
+        if self._resent.over:
+            if writer.durable_lsn > stream.confirmed_lsn:
+                self._pause_s = _PAUSE_MIN_S  # not before: a server may crash each time over what it should send
+            stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S
-            self._write_status(stream, writer, "streaming")
+            self._write_status(stream, writer, "streaming" if self._resent.over else _COMPARES)
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
         self._publish(

@@ -13,14 +13,26 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+from wal2lake.capture.history import Resent, check_wal_end
 from wal2lake.changelog import ChangeLog, LogIdentity, LogWriter
 from wal2lake.changelog.patience import patiently
 from wal2lake.config import Config
-from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError
+from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
-from wal2lake.postgres.slots import SlotState, SlotUnfinishedError, create_slot, require_slot, slot_state
+from wal2lake.postgres.preflight import Finding
+from wal2lake.postgres.slot_sql import slot_changes
+from wal2lake.postgres.slots import (
+    SlotState,
+    SlotUnfinishedError,
+    create_slot,
+    missing_slot,
+    require_slot,
+    slot_state,
+)
+from wal2lake.wire.command_text import quote_identifier
+from wal2lake.wire.replication import write_xlog_data
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
 _PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
@@ -44,33 +56,36 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     return patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
 
 
-def check_source(config: Config, writer: LogWriter, stop: Event) -> None:
-    """Check that the slot can be streamed from and continues ``writer``'s log.
+def check_source(config: Config, writer: LogWriter, stop: Event) -> LSN:
+    """Check that the slot can be streamed from and continues ``writer``'s log; return where it stands.
 
     Raises as open_log does, and SlotMissingError.
     """
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
         require_publication(connection, config.source.publication)
-        log.check_identity(_identity(config, identify(connection), log.start_lsn))
+        system = identify(connection)
+        log.check_identity(_identity(config, system, log.start_lsn))
+        check_wal_end(connection, system.wal_lsn, writer.durable_lsn)
         try:
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
             raise _slot_gone(config.source.slot, log) from error
         _check_slot(state, log.identity)
-        check_position(state, writer.durable_lsn)
+        return check_position(state, writer.durable_lsn)
 
 
-def check_started(config: Config, durable: LSN) -> None:
-    """Look at the slot once more when the stream runs: from here on nobody else can move it."""
+def check_started(config: Config, durable: LSN) -> LSN:
+    """Look at the slot once more when the stream runs: from here on nobody else can move it. Return where it stands."""
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
         state = slot_state(connection, config.source.slot)
-    if state is not None:
-        check_position(state, durable)
+    if state is None:
+        raise missing_slot(config.source.slot)
+    return check_position(state, durable)
 
 
-def check_position(state: SlotState, durable: LSN) -> None:
-    """Raise LogMismatchError when the server has forgotten changes that the log does not have."""
+def check_position(state: SlotState, durable: LSN) -> LSN:
+    """Where the slot stands; LogMismatchError when the server has forgotten changes that the log does not have."""
     confirmed = state.confirmed_flush_lsn or LSN(0)
     if confirmed > durable:
         raise LogMismatchError(
@@ -79,6 +94,38 @@ def check_position(state: SlotState, durable: LSN) -> None:
             hint="If an older copy of the log was restored, restore the newest. Otherwise drop the slot and the log"
             " (`wal2lake drop`) and run again: the tables are copied anew.",
         )
+    return confirmed
+
+
+def change_log_findings(config: Config) -> list[Finding]:
+    """For `wal2lake check`: whether the change log, if there is one, belongs to the server and to its present history.
+
+    Where the slot is free and stands before the log's end, the server is asked what it would send again. Moves nothing.
+    """
+    if not ChangeLog.exists(config.log.path):
+        return []
+    try:
+        log = ChangeLog.open(config.log.path)
+        durable = log.durable_lsn()
+        with connect(config.source.dsn, application_name="wal2lake check") as connection:
+            system = identify(connection)  # after the log was looked at: the log follows the server
+            log.check_identity(_identity(config, system, log.start_lsn))
+            check_wal_end(connection, system.wal_lsn, durable)
+            state = slot_state(connection, config.source.slot)
+            if state is None:
+                raise _slot_gone(config.source.slot, log)
+            if not state.active and not state.lost and check_position(state, durable) < durable:
+                _compare_history(connection, state, log, durable, config.source.publication)
+    except Wal2LakeError as error:
+        return [Finding("change_log", "error", str(error))]
+    return [Finding("change_log", "ok", f"The change log ends at {durable}, and is of this server.")]
+
+
+def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, durable: LSN, publication: str) -> None:
+    resent = Resent(log, durable, check_position(state, durable))
+    options = (*PLUGIN_OPTIONS.items(), ("publication_names", quote_identifier(publication)))
+    changes = slot_changes(connection, state.slot_name, peek=True, upto_lsn=durable, plugin_options=options)
+    resent.pass_over([write_xlog_data(change) for change in changes if change.payload[:1] in (b"B", b"C")], durable)
 
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:

@@ -52,8 +52,12 @@ def write_config(path: Path, **values: str) -> None:
 def check(
     config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False
 ) -> None:
-    """See whether the server is ready; every finding comes with the SQL that mends it."""
+    """See whether the server is ready, and whether the change log is of it; findings come with the SQL that mends."""
     findings = preflight(config.source.dsn, config.source.publication, config.source.slot)
+    if Path(config.log.path).exists():
+        from wal2lake.capture.source import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
+
+        findings += change_log_findings(config)
     failed = any(not finding.ok and finding.level == "error" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})

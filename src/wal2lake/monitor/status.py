@@ -49,8 +49,13 @@ class Status:
 def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
+    log = _log(config, problems)  # first: the log follows the server
     server_lsn, slot, names = _server(config, problems)
-    log = _log(config, problems)
+    if log is not None and server_lsn is not None and server_lsn < log.durable_lsn:
+        problems.append(
+            f"The server's WAL ends at {server_lsn}, before the change log, which ends at {log.durable_lsn}: the server"
+            " was taken back to an earlier state. `wal2lake check` says what to do."
+        )
     progress = read_progress(config.log.path)
     if log is not None:  # without one neither has begun
         problems += [*_capture(progress, slot), *_pipeline(progress), *_quarantined(progress)]

@@ -1,0 +1,133 @@
+"""Whether the server's history is still the log's: a server can be taken back, and then goes on differently.
+
+A disk or VM snapshot, or a cold backup, that is put back has the log's system identifier and timeline. Its WAL ends
+where it ended then; what it writes from there on gets LSNs that the log knows already, and would be dropped as known.
+
+Shorter than the log, it shows by its WAL's end: what the log has was sent, and only flushed WAL is sent.
+
+Grown past the log's end meanwhile, it shows by its slot, which was put back with it. Where the slot stands, the server
+had been when it was copied; so all that it has from the log's history lies before the slot's position or comes again.
+Therefore a stream begins where the slot stands, not where the log ends, and what comes again is compared with the
+log's index, transaction by transaction: end LSN, xid and commit time. What only one side has is another history as
+well. Until the log's end is passed nothing is acknowledged, for that would move the evidence. A slot that stands at
+the log's end proves it by that: only acknowledgements move it there, and they follow the comparison.
+
+After a crash of either side, too, the slot stands before the log's end (PostgreSQL does not write every move of a slot
+to disk), and the same comparison then finds nothing wrong.
+
+Source: SnapBuildXactNeedsSkip in snapbuild.c: a transaction is sent exactly when its commit record starts at or above
+the position of the start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from wal2lake.changelog import ChangeLog
+from wal2lake.changelog.builder import XLOG_DATA_HEADER
+from wal2lake.errors import ConnectError, LogMismatchError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.codec import read_message
+from wal2lake.pgoutput.messages import Begin, Commit
+from wal2lake.postgres.connection import Connection, mapped_errors
+
+_CHANGES = (b"I", b"U", b"D", b"T", b"O")
+_CURE = (
+    "If the newer data directory is at hand, put it back. Otherwise every table must be read again: remove the slot and"
+    " the log (`wal2lake drop`) and run again: the tables are copied anew."
+)
+
+
+class _Transaction(NamedTuple):
+    end_lsn: int
+    xid: int
+    commit_ts: int
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid}, which ends at {LSN(self.end_lsn)}"
+
+
+def check_wal_end(connection: Connection, wal_lsn: LSN, durable: LSN) -> None:
+    """Raise LogMismatchError when the server's WAL, which ends at ``wal_lsn``, is shorter than the log, at ``durable``.
+
+    A standby replays what it has again after a restart; it gets a ConnectError, for time may mend it.
+    """
+    if wal_lsn >= durable:
+        return
+    with mapped_errors():
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    where = f"at {wal_lsn}, before the change log, which ends at {durable}"
+    if row is not None and row[0]:
+        raise ConnectError(f"The standby's WAL is replayed up to {wal_lsn} only, {where}.")
+    raise LogMismatchError(
+        f"The server's WAL ends {where}: the server was taken back to an earlier state, and what the log has from"
+        " there on did not happen to it.",
+        hint=_CURE,
+    )
+
+
+class Resent:
+    """What comes again of ``log``, durable up to ``durable``, from a slot that stands at ``confirmed``.
+
+    ``over``: all of it came, and is the log's; what comes now is new, and may be acknowledged.
+    """
+
+    def __init__(self, log: ChangeLog, durable: LSN, confirmed: LSN) -> None:
+        log.refresh()
+        first = log.segments[0] if log.segments else None
+        self._held = first.previous_end_lsn if first is not None and first.seq > 0 else int(log.start_lsn)
+        self._durable = durable
+        self._began: Begin | None = None
+        known = log.transactions(max(confirmed, self._held), log.last_end_lsn)
+        columns = (known[name].to_pylist() for name in ("end_lsn", "xid", "commit_ts", "final_lsn"))
+        self._expected = deque(_Transaction(*of) for *of, final in zip(*columns, strict=True) if final >= confirmed)
+        self.over = confirmed >= durable
+
+    def pass_over(self, batch: list[bytes], keepalive: LSN) -> list[bytes]:
+        """``batch`` of XLogData CopyData payloads without the changes that the log has.
+
+        The transactions around them stay, empty, and so do Relation and Type messages: they are announced only once.
+        ``keepalive`` as ReplicationStream.keepalive_lsn. Raises LogMismatchError when the log is of another history.
+        """
+        if self.over:
+            return batch
+        kept = []
+        for place, copy_data in enumerate(batch):
+            tag = copy_data[XLOG_DATA_HEADER : XLOG_DATA_HEADER + 1]
+            if tag in _CHANGES:
+                continue
+            if tag in (b"B", b"C"):
+                self._follow(read_message(copy_data[XLOG_DATA_HEADER:]))
+            if self.over:
+                return kept + batch[place:]
+            kept.append(copy_data)
+        if keepalive >= self._durable:
+            self._end()
+        return kept
+
+    def _follow(self, message: object) -> None:
+        if isinstance(message, Begin):
+            self._began = message
+            if message.final_lsn >= self._durable:
+                self._end()
+        elif isinstance(message, Commit) and self._began is not None and message.end_lsn > self._held:
+            self._compare(_Transaction(message.end_lsn, self._began.xid, message.commit_ts))
+
+    def _compare(self, sent: _Transaction) -> None:
+        expected = self._expected.popleft() if self._expected else None
+        if expected != sent:
+            raise _other_history(f"the server has {sent}, where the log has {expected or 'none'}")
+
+    def _end(self) -> None:
+        if self._expected:
+            raise _other_history(f"the log has {self._expected[0]}, which the server does not have")
+        self.over = True
+
+
+def _other_history(what: str) -> LogMismatchError:
+    return LogMismatchError(
+        f"The change log is of another history than the server's: {what}. The server was taken back to an earlier state"
+        " and has gone on from there.",
+        hint=_CURE,
+    )
