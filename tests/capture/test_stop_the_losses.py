@@ -214,6 +214,7 @@ def test_a_server_that_was_taken_back_is_refused(own_world: World, tmp_path: Pat
     error = failure(world)
     assert isinstance(error, LogMismatchError)
     assert f"before the change log, which ends at {durable}" in str(error)
+    assert "move the lake's tables away" in str(error)
     assert "taken back" in " ".join(read_status(world.config).problems)
     assert not change_log_findings(world.config)[0].ok
     while world.wal_end() <= durable:

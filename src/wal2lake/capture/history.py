@@ -34,9 +34,10 @@ from wal2lake.postgres.connection import Connection, mapped_errors
 
 _CHANGES = (b"I", b"U", b"D", b"T", b"O")
 _CURE = (
-    "If the newer data directory is at hand, put it back. Otherwise every table must be read again: remove the slot and"
-    " the log (`wal2lake drop`) and run again: the tables are copied anew."
+    "If the newer data directory is at hand, put it back. Otherwise every table must be read again: remove the slot"
+    " (`wal2lake drop`) and the log{}, and run again: the tables are copied anew."
 )
+_AHEAD = ", move the lake's tables away, which are ahead of the server"  # landing refuses to replace such a table
 
 
 class _Transaction(NamedTuple):
@@ -63,7 +64,7 @@ def check_wal_end(connection: Connection, wal_lsn: LSN, durable: LSN) -> None:
     raise LogMismatchError(
         f"The server's WAL ends {where}: the server was taken back to an earlier state, and what the log has from"
         " there on did not happen to it.",
-        hint=_CURE,
+        hint=_CURE.format(_AHEAD),
     )
 
 
@@ -129,5 +130,5 @@ def _other_history(what: str) -> LogMismatchError:
     return LogMismatchError(
         f"The change log is of another history than the server's: {what}. The server was taken back to an earlier state"
         " and has gone on from there.",
-        hint=_CURE,
+        hint=_CURE.format(""),
     )
