@@ -49,8 +49,10 @@ class Status:
 def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
-    log = _log(config, problems)  # first: the log follows the server
+    of_log: list[str] = []
+    log = _log(config, of_log)  # looked at first: the log follows the server
     server_lsn, slot, names = _server(config, problems)
+    problems += of_log
     if log is not None and server_lsn is not None and server_lsn < log.durable_lsn:
         problems.append(
             f"The server's WAL ends at {server_lsn}, before the change log, which ends at {log.durable_lsn}: the server"
