@@ -269,4 +269,4 @@ def test_a_slot_that_fell_back_is_no_other_history(own_world: World) -> None:
         world.await_durable(world.wal_end())
     assert world.errors == []
     assert world.captured() == world.expected()
-    assert list(verify_log(world.log)) == []
+    assert list(verify_log(world.log.storage)) == []
