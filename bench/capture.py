@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench import common
 from wal2lake.capture import Capture
-from wal2lake.changelog import ChangeLog
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig, SourceConfig
 from wal2lake.testing.embedded import EmbeddedPostgres
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from wal2lake.capture import Capture
-from wal2lake.changelog import ChangeLog
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
 from wal2lake.testing.embedded import EmbeddedPostgres

@@ -20,7 +20,7 @@ import pytest
 
 from tests.capture.conftest import World, eventually
 from wal2lake.capture import Capture, source
-from wal2lake.changelog import LogWriter
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import (
     LogFullError,
     LogMismatchError,

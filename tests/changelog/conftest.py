@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wal2lake.changelog import LogIdentity, LogWriter
+from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.lsn import LSN
 
 IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake", LSN(0x1000), {"proto_version": "1"})

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.changelog.test_retention import fill
-from wal2lake.changelog import ChangeLog, LogWriter
 from wal2lake.changelog.consumers import claim, forget_consumer, list_consumers
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError, SlotInUseError
 from wal2lake.lsn import LSN

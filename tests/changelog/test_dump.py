@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from wal2lake.changelog import Extent, LogWriter
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
+from wal2lake.changelog.plan import Extent
 from wal2lake.changelog.storage import LocalStorage
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
 
 Writer = Callable[..., LogWriter]

@@ -10,7 +10,7 @@ _PROGRAM = """
 import sys
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
-from wal2lake.changelog import LogWriter
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 stream = ScriptedStream()
 with LogWriter(sys.argv[1], IDENTITY) as writer:

@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.changelog.conftest import IDENTITY
-from wal2lake.changelog import SEGMENT_SCHEMA, ChangeLog, Extent, LogWriter
+from wal2lake.changelog.format import SEGMENT_SCHEMA
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.plan import Extent
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import ConfigError, LogCorruptError, LogFullError, LogMismatchError, ProtocolError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Message, Truncate, Type

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from wal2lake.changelog import ChangeLog, LogWriter
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.testing.stream import ScriptedStream, insert
 

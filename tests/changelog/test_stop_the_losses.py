@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from wal2lake.changelog import ChangeLog, Extent, LogWriter
 from wal2lake.changelog import format as layout
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.plan import Extent
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app
 from wal2lake.errors import LogCorruptError
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update

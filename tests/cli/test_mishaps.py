@@ -15,7 +15,7 @@ import pytest
 from tests.changelog.conftest import IDENTITY
 from typer.main import get_command
 
-from wal2lake.changelog import ChangeLog
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.cli.main import app, main
 from wal2lake.cli.options import source_dsn
 from wal2lake.postgres.connection import replication_connection

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 
 from wal2lake.capture.history import Resent
 from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started, open_log
-from wal2lake.changelog import LogWriter
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import STATUS
 from wal2lake.changelog.storage import LocalStorage
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.postgres.stream import ReplicationStream

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from wal2lake.changelog import ChangeLog
 from wal2lake.changelog.builder import XLOG_DATA_HEADER
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError, LogMismatchError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message

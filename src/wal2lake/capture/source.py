@@ -14,8 +14,10 @@ from pathlib import Path
 from threading import Event
 
 from wal2lake.capture.history import Resent, check_wal_end
-from wal2lake.changelog import ChangeLog, LogIdentity, LogWriter
+from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.patience import patiently
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
