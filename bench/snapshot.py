@@ -17,12 +17,14 @@ from pyspark.sql import SparkSession
 
 from bench import common
 from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.connection import connect
+from wal2lake.spark.pipeline import SparkJobs
 from wal2lake.spark.session import build_session
-from wal2lake.spark.snapshot import Snapshots
-from wal2lake.spark.target import Target
-from wal2lake.spark.waiting import Waiting
+from wal2lake.tables.table import Tables
+from wal2lake.tables.target import Target
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 BAR = 0.2
@@ -58,7 +60,7 @@ def _ours(
 
     def measure() -> float:
         config = _config(postgres.dsn, folder / str(next(turns)), options.chunk_bytes)
-        snapshots = Snapshots(config, spark, Path(config.log.path), _START_LSN, Waiting(Event()))
+        snapshots = Snapshots(config, SparkJobs(spark), Tables(config), _START_LSN, Waiting(Event()))
         with connect(postgres.dsn) as connection:
             tables = published_tables(connection, common.PUBLICATION)
         seconds = common.timed(lambda: snapshots.take(tables))

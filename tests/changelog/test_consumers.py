@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.changelog.test_retention import fill
-from wal2lake.changelog.consumers import claim, forget_consumer, list_consumers
+from wal2lake.changelog.consumers import forget_consumer, list_consumers
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError, SlotInUseError
 from wal2lake.lsn import LSN
-from wal2lake.spark.tables import exclusive
+from wal2lake.tables.exclusive import exclusive
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.state import TableState
 
 
 @pytest.fixture
@@ -22,8 +24,11 @@ def log(open_writer: Callable[..., LogWriter]) -> ChangeLog:
     with open_writer() as writer:
         ends = fill(writer, 3)
         log = ChangeLog.open(writer.log.storage.root)
-    for name, end in (("shop", ends[2]), (claim("old", "public.t"), ends[0]), ("old", ends[1]), ("older", ends[1])):
+    for name, end in (("shop", ends[2]), ("old", ends[1]), ("older", ends[1])):
         log.release(name, end)
+    folder = TableFolder(log.storage.root / "snapshots" / "old", "public", "t")
+    folder.path.parent.mkdir()
+    folder.write(TableState("catch_up", LSN(ends[0])))
     return log
 
 

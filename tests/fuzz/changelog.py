@@ -21,6 +21,7 @@ from wal2lake.changelog.documents import read_document, write_document
 from wal2lake.changelog.format import (
     LogIdentity,
     read_batch,
+    read_columns,
     read_info,
     read_lsn_file,
     read_transactions,
@@ -30,7 +31,9 @@ from wal2lake.changelog.format import (
 )
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
-from wal2lake.spark.table_folder import Chunk, Column, Done, DoneChunk, SnapshotPlan, TableFolder
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, SnapshotPlan, TableState
 
 SEGMENT, DOCUMENT = segment_name(0), "position.json"
 IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake", LSN(0x1000), {"proto_version": "1"})
@@ -40,7 +43,7 @@ def targets() -> list[Target]:
     """A segment's rows, the index and metadata that whoever plans reads alone, and the documents."""
     segments, documents = list(_segments()), list(_documents())
     return [
-        Target("segment", segments, _as_written(segments, lambda file: read_batch(file, SEGMENT))),
+        Target("segment", segments, _as_written(segments, _rows)),
         Target("index", segments, _as_written(segments, _index)),
         Target("documents", documents, _as_written(documents, _document)),
     ]
@@ -64,6 +67,10 @@ def _named() -> Iterator[None]:
         yield
     except LogCorruptError as error:
         assert f"{SEGMENT} " in str(error) or f"{DOCUMENT} " in str(error), f"names no file: {error}"
+
+
+def _rows(file: pa.Buffer) -> Any:
+    return read_batch(file, SEGMENT), read_columns(file, SEGMENT, ("tag", "xid"))
 
 
 def _index(file: pa.Buffer) -> Any:
@@ -96,9 +103,10 @@ def _documents() -> Iterator[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         table = TableFolder(Path(folder), "shop", "item")
         columns, chunks = (Column("id", 1, 20, -1, 20, True),), (Chunk(0, 0, 5), Chunk(1, 5, None))
-        table.begin(SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks))
-        table.finish_chunk("p1", DoneChunk(0, 10, {"name": "s1"}, [{"path": "a.parquet", "rows": 10}]))
-        table.finish(Done("p1", 5, []))
-        table.sync(8)
+        plan = SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks)
+        snapshot = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
+        table.write(TableState("init"))
+        table.finish_chunk("p1", DoneChunk(0, 10, snapshot, ({"path": "a.parquet", "rows": 10},)))
+        table.write(TableState("catch_up", LSN(8), plan, Landed("p1", 5, (snapshot,)), Followed.of(plan)))
         for file in table.path.glob("*.json"):
             yield file.read_bytes()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -28,16 +27,16 @@ from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
 from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
-from wal2lake.spark.batches import Batches
-from wal2lake.spark.control import control_rows
+from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.sync import TableSync
+from wal2lake.pipeline.turns import Turns
+from wal2lake.pipeline.waiting import Waiting
 from wal2lake.spark.jobs import attempt
 from wal2lake.spark.pipeline import run_pipeline
-from wal2lake.spark.read import DecodeRules
-from wal2lake.spark.snapshot import Snapshots
-from wal2lake.spark.table_folder import TableFolder
-from wal2lake.spark.tables import snapshots_root
-from wal2lake.spark.tablesync import TableSync
-from wal2lake.spark.waiting import Waiting
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.state import TableState
+from wal2lake.tables.table import Tables, snapshots_root
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 _numbers = itertools.count()
@@ -114,7 +113,7 @@ class Site:
         self.capture()
         log = ChangeLog.open(self.config.log.path)
         batches = self.batches(log)
-        batches.look(self.position or log.start_lsn)
+        batches.discover(self.position or log.start_lsn)
         self.apply(batches)
         self.synchronize(batches)
         batches.require_all()
@@ -123,20 +122,19 @@ class Site:
         """Apply what has committed by now as one batch, or what the log has up to ``end``."""
         if end is None:
             self.capture()
-        log, settings = ChangeLog.open(self.config.log.path), self.config.pipeline
+        log = ChangeLog.open(self.config.log.path)
         start, end = self.position or log.start_lsn, end or log.last_end_lsn
-        rules = DecodeRules(settings.unrepresentable, settings.text_columns)
-        batches.apply(list(control_rows(log, start, end, rules)))
+        batches.apply(start, end)
         self.position = end
 
     def synchronize(self, batches: Batches) -> None:
         """What a thread does beside the stream."""
-        TableSync(batches, batches._snapshots, threading.Lock(), self.waiting, lambda: self.position).synchronize()
+        TableSync(batches, batches._snapshots, Turns(), self.waiting, lambda: self.position).synchronize()
 
     def batches(self, log: ChangeLog) -> Batches:
-        root = snapshots_root(self.config)
-        snapshots = Snapshots(self.config, LOCAL, root, log.start_lsn, self.waiting)
-        return Batches(self.config, LOCAL, log, snapshots)
+        tables = Tables(self.config)
+        snapshots = Snapshots(self.config, LocalJobs(), tables, log.start_lsn, self.waiting)
+        return Batches(self.config, LocalJobs(), log, tables, snapshots)
 
     def begin_new_log(self) -> None:
         """Begin a new log where the old one ends, as a new capture does with a slot that is there."""
@@ -158,6 +156,14 @@ class Site:
     def folder(self, table: str) -> TableFolder:
         return TableFolder(snapshots_root(self.config), *table.split("."))
 
+    def count_chunks(self, table: str) -> int:
+        """The table's finished chunks."""
+        return len(list(self.folder(table).path.glob("chunk-*.json")))
+
+    def state(self, table: str) -> TableState:
+        """What is durable about the table."""
+        return self.folder(table).read()
+
     def status(self) -> dict[str, Any]:
         """What the pipeline last said; empty before it said anything."""
         path = Path(self.config.log.path) / "status/pipeline.json"
@@ -175,24 +181,63 @@ class SparkSite(Site):
         run_pipeline(self.config, available_now=True)
 
 
-class _Local:
-    """As much of a SparkSession as planning asks for."""
-
-    sparkContext = SimpleNamespace(defaultParallelism=2, addJobTag=repr, removeJobTag=repr)
-
-
-LOCAL: Any = _Local()
-
-
 def run_here(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """jobs.run_tasks without a JVM; what travels is pickled all the same."""
+    """a job without a JVM; what travels is pickled all the same."""
     return [pickle.loads(pickle.dumps(attempt(task, pickle.loads(pickle.dumps(item))))) for item in items]
 
 
+class LocalJobs:
+    """The port to Spark, without one. ``copy`` runs the snapshots' tasks, ``apply`` the batches'."""
+
+    parallelism = 2
+    copy = apply = run_here
+
+    def run(self, task: Callable[[Any], Any], items: Sequence[Any], tag: str = "") -> list[Any]:
+        return self.copy(task, items) if tag else self.apply(task, items)
+
+    def cancel(self, tag: str) -> None:
+        raise AssertionError("nobody else runs")
+
+
+class LocalEngine:
+    """The whole port. Its stream makes a batch of what the log has whenever it is waited for."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def committed_lsn(self) -> int | None:
+        return self._site.position or None
+
+    def __enter__(self) -> LocalJobs:
+        return LocalJobs()
+
+    def __exit__(self, *failure: object) -> None:
+        return None
+
+    def stream(self, beginning: int, batch: Callable[[int, int, int], None], *, available_now: bool) -> LocalStream:
+        return LocalStream(self._site, beginning, batch)
+
+
+class LocalStream:
+    def __init__(self, site: Site, beginning: int, batch: Callable[[int, int, int], None]) -> None:
+        self._site, self._batch = site, batch
+        self.lsn = site.position or beginning
+        self.running = True
+
+    def wait(self, seconds: float) -> None:
+        end = ChangeLog.open(self._site.config.log.path).last_end_lsn
+        if end > self.lsn:
+            self._batch(0, self.lsn, end)
+            self.lsn = self._site.position = end
+        else:
+            self.running = False
+
+    def stop(self) -> None:
+        self.running = False
+
+
 @pytest.fixture
-def site(server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", run_here)
-    monkeypatch.setattr("wal2lake.spark.batches.run_tasks", run_here)
+def site(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Site]:
     with _opened(Site(server, tmp_path), server) as made:
         yield made
 

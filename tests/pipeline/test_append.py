@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from tests.pipeline.conftest import Site, run_here
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
+from wal2lake.pipeline import apply
 from wal2lake.sinks.base import TargetError
-from wal2lake.spark import apply
 
 pytestmark = pytest.mark.server
 
@@ -93,7 +93,7 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
     log = Path(f"{site.config.lake.path}/public/b/_delta_log/{0:020d}.json")
     whole = log.read_bytes()
     with monkeypatch.context() as patch, pytest.raises(ConnectError):
-        patch.setattr("wal2lake.spark.batches.run_tasks", lost)
+        patch.setattr("tests.pipeline.conftest.LocalJobs.apply", lost)
         site.run()
     assert [operations(site, f"public.{table}", "id") for table in "abc"] == [[], [("I", 1)], [("I", 1)]]
     site.sql(*(f"INSERT INTO {table} VALUES (2)" for table in "abc"))
@@ -104,7 +104,7 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
         return outcomes
 
     with monkeypatch.context() as patch, pytest.raises(TargetError, match=r"1 table.*public\.b"):
-        patch.setattr("wal2lake.spark.batches.run_tasks", damaged)
+        patch.setattr("tests.pipeline.conftest.LocalJobs.apply", damaged)
         site.run()
     log.write_bytes(whole)
     assert [len(operations(site, f"public.{table}", "id")) for table in "abc"] == [2, 1, 2]

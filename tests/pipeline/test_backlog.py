@@ -38,14 +38,15 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             raise KeyboardInterrupt
         return run_here(spark, task, items)
 
-    monkeypatch.setattr("wal2lake.spark.batches.run_tasks", spy)
+    monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.apply", spy)
     return done
 
 
 def quarantine_lsn(site: Site) -> int:
-    quarantine = site.folder("public.a").quarantine()
-    assert quarantine is not None
-    return quarantine.lsn
+    state = site.state("public.a")
+    assert state.quarantine is not None
+    assert state.needs_lsn is not None
+    return state.needs_lsn
 
 
 def test_a_backlog_is_applied_step_by_step(behind: Site, steps: list[tuple[int, int]]) -> None:
@@ -53,13 +54,13 @@ def test_a_backlog_is_applied_step_by_step(behind: Site, steps: list[tuple[int, 
     before = quarantine_lsn(site)
     with pytest.raises(KeyboardInterrupt):
         site.run()
-    assert before < (site.folder("public.a").syncing() or 0) == steps[2][0], "the two steps that were done are durable"
+    assert before < (site.state("public.a").needs_lsn or 0) == steps[2][0], "the two steps that were done are durable"
     assert ChangeLog.open(site.config.log.path).released()["wal2lake@public.a"] == steps[2][0]
     site.run()
     assert steps[3] == steps[2], "it goes on with the step that was not done"
     assert len(steps) > 5
     assert sorted(site.lake("public.a")) == [(number, None) for number in range(11)]
-    assert site.folder("public.a").quarantine() is None
+    assert site.state("public.a").quarantine is None
 
 
 def test_a_step_that_fails_leaves_the_table_out_from_there(behind: Site) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pipeline.conftest import LocalJobs
 from wal2lake.config import Config
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
-from wal2lake.spark.chunks import mirror_key, plan_chunks, plan_snapshot, still_holds
-from wal2lake.spark.snapshot import Snapshots
+from wal2lake.tables.chunks import mirror_key, plan_chunks, plan_snapshot, still_holds
+from wal2lake.tables.table import Tables
 
 ID = CatalogColumn("id", 1, 20, -1, 20, "bigint", "pg_catalog.int8out", True, True)
 NOTE = CatalogColumn("note", 2, 25, -1, 25, "text", "pg_catalog.textout", False, False)
@@ -78,7 +80,11 @@ def test_only_rows_with_a_key_go_on_under_a_later_rounds_plan(
 ) -> None:
     """A killed driver's task may outlive it: what it finishes must not count where snapshots cannot be joined."""
     config = Config.from_dict({"lake": {"mode": mode, "path": str(tmp_path)}, "log": {"path": str(tmp_path)}})
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-    snapshots = Snapshots(config, spark, tmp_path, 1, print)
-    first, second = (snapshots._plan(table, "heap") for _ in range(2))
-    assert (first.plan_id == second.plan_id) is kept
+    tables = Tables(config)
+    known = tables.of("shop", "item")
+    snapshots = Snapshots(config, LocalJobs(), tables, 1, Waiting(threading.Event()))
+    plans = []
+    for _ in range(2):
+        snapshots.plan(known, table, "heap")
+        plans.append(known.plan.plan_id)
+    assert (plans[0] == plans[1]) is kept

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from tests.pipeline.conftest import Site
+from tests.pipeline.conftest import LocalEngine, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import SchemaChangeError
-from wal2lake.spark.pipeline import Pipeline
+from wal2lake.pipeline.loop import Pipeline
 
 pytestmark = pytest.mark.server
 
@@ -56,7 +56,8 @@ def test_what_comes_after_a_snapshot_stays_while_it_is_read(site: Site) -> None:
     for number in range(3):
         site.sql(f"INSERT INTO a VALUES ({number})")
         site.run()
-    Pipeline(site.config, threading.Event())._await_log()
+    site.position = 0
+    Pipeline(site.config, LocalEngine(site), threading.Event())._await_log()
     log = ChangeLog.open(site.config.log.path)
     log.release("another", log.last_end_lsn)
     assert log.trim(0) == 0
@@ -71,7 +72,7 @@ def test_the_status_is_told_before_the_stream_starts_although_the_log_was_trimme
     log = ChangeLog.open(site.config.log.path)
     log.release(site.config.pipeline.name, site.position)
     assert log.trim(0) == 2
-    pipeline = Pipeline(site.config, threading.Event())
+    pipeline = Pipeline(site.config, LocalEngine(site), threading.Event())
     pipeline._await_log()
     pipeline._tick()
     assert site.status()["lag_bytes"] >= 0

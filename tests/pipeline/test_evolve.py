@@ -9,8 +9,8 @@ import pytest
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import SchemaChangeError
 from wal2lake.postgres.tables import LiveColumn
-from wal2lake.spark.evolve import Present, follow, require_key
-from wal2lake.spark.table_folder import Column, Followed, SnapshotPlan
+from wal2lake.tables.evolve import Present, follow, require_key
+from wal2lake.tables.state import Column, Followed, SnapshotPlan
 
 BEFORE = Followed({"id": 1, "note": 2}, ("first",))
 

@@ -16,9 +16,9 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig
 from wal2lake.errors import SlotInUseError
 from wal2lake.lsn import LSN
-from wal2lake.spark import tables
 from wal2lake.spark.pipeline import run_pipeline
-from wal2lake.spark.tables import exclusive
+from wal2lake.tables import exclusive as module
+from wal2lake.tables.exclusive import exclusive
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_one_that_is_ending_is_waited_for(config: Config, held: ExitStack) -> No
 def test_one_that_stays_is_named(config: Config, held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SlotInUseError, match="Another process runs the pipeline"), exclusive(config):
         pass
-    monkeypatch.setattr(tables, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
     began = time.monotonic()
     with pytest.raises(SlotInUseError, match="Stop it first"), exclusive(config, threading.Event()):
         pass

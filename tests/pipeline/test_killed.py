@@ -109,14 +109,14 @@ WORK = (
 def test_a_driver_killed_in_the_snapshot_and_in_a_batch_goes_on(spark_site: Site) -> None:
     site = spark_site
     make_tables(site)
-    table = site.folder("public.t")
+    folder = site.folder("public.t")
     with capturing(site):
         with working(site, *WORK):
-            killed_when(site, lambda: table.count_chunks() > 0)
-            plan = table.plan()
-            killed_when(site, lambda: table.done() is not None and status_changes(site) > 0)
+            killed_when(site, lambda: site.count_chunks("public.t") > 0)
+            plan = folder.read().plan
+            killed_when(site, lambda: folder.read().landed is not None and status_changes(site) > 0)
         drain(site)
-    done = table.done()
+    done = folder.read().landed
     assert plan is not None
     assert done is not None
     assert done.plan_id == plan.plan_id, "what was read before the kill was kept"
@@ -129,7 +129,7 @@ def status_changes(site: Site) -> int:
 
 def test_a_stop_before_the_start_is_over_begins_nothing(spark_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while Java starts."""
-    monkeypatch.setattr("wal2lake.spark.pipeline._STATUS_S", 60)  # or the snapshot might be begun and cancelled
+    monkeypatch.setattr("wal2lake.pipeline.loop._STATUS_S", 60)  # or the snapshot might be begun and cancelled
     spark_site.sql("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     spark_site.publish("a")
     stop = threading.Event()

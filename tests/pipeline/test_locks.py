@@ -9,13 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.pipeline.conftest import Site
+from tests.pipeline.conftest import LocalEngine, Site
 from tests.pipeline.test_several_snapshots import first_half_then_lost, make_table, move_rows
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError, LockedError
-from wal2lake.spark import reread
-from wal2lake.spark.batches import Batches
-from wal2lake.spark.pipeline import Pipeline
+from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.loop import Pipeline
+from wal2lake.tables import reread
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -42,7 +42,7 @@ def with_a_new_one(site: Site) -> tuple[Site, Batches]:
     site.publish("b")
     site.run()
     batches = site.batches(ChangeLog.open(site.config.log.path))
-    batches.look(site.position)
+    batches.discover(site.position)
     site.sql("ALTER PUBLICATION pub ADD TABLE a", "INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)")
     return site, batches
 
@@ -73,7 +73,7 @@ def test_a_table_of_a_batch_that_is_locked_falls_behind_alone(two: Site) -> None
         site.same("public.b")
         with pytest.raises(LockedError):
             site.synchronize(batches)
-    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    assert [str(table) for table in batches.tables.synchronizing()] == ["public.a"]
     site.sql("UPDATE a SET x = 6 WHERE id = 1", "INSERT INTO b VALUES (2)")
     site.apply(batches)
     site.synchronize(batches)
@@ -94,7 +94,7 @@ def test_a_table_that_fell_behind_is_caught_up_by_the_next_run(two: Site) -> Non
 def test_rows_are_read_again_when_the_lock_is_gone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table(site)
     with monkeypatch.context() as patch, pytest.raises(ConnectError):
-        patch.setattr("wal2lake.spark.snapshot.run_tasks", first_half_then_lost)
+        patch.setattr("tests.pipeline.conftest.LocalJobs.copy", first_half_then_lost)
         site.run()
     site.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_export_snapshot%'"
@@ -108,7 +108,7 @@ def test_rows_are_read_again_when_the_lock_is_gone(site: Site, monkeypatch: pyte
         return reread.read_again(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(LockedError):
-        patch.setattr("wal2lake.spark.apply.read_again", too_early)
+        patch.setattr("wal2lake.pipeline.apply.read_again", too_early)
         site.run()
     lock.close()
     site.run()
@@ -117,8 +117,8 @@ def test_rows_are_read_again_when_the_lock_is_gone(site: Site, monkeypatch: pyte
 
 def test_the_start_goes_on_without_a_table_that_is_locked(two: Site) -> None:
     site = two
-    pipeline = Pipeline(site.config, site.stop)
+    pipeline = Pipeline(site.config, LocalEngine(site), site.stop)
     pipeline._batches = site.batches(ChangeLog.open(site.config.log.path))
     with locked(site, "a"):
-        assert not pipeline._look(site.position)
-    assert pipeline._look(site.position)
+        assert not pipeline._discover(site.position)
+    assert pipeline._discover(site.position)

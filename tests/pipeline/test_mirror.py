@@ -105,7 +105,7 @@ def test_a_rename_stops_that_table_until_its_cause_is_gone_and_no_other(site: Si
     assert type(failure.value).__name__ == "SchemaChangeError"
     site.same("public.b")
     assert site.lake("public.a") == [(1, "kept")]
-    assert site.folder("public.a").quarantine() is not None
+    assert site.state("public.a").quarantine is not None
     site.sql("ALTER TABLE a RENAME COLUMN y TO x", "INSERT INTO a VALUES (3, 'after')")
     with pytest.raises(Exception, match="1 table"):
         site.run()
@@ -126,7 +126,7 @@ def test_a_value_without_a_place_stops_its_table_until_the_policy_says_null(site
     site.configure_pipeline(unrepresentable="null")
     site.run()
     assert [row[0] for row in site.lake("public.a")] == [1, 2]
-    assert site.folder("public.a").quarantine() is None
+    assert site.state("public.a").quarantine is None
 
 
 def test_a_table_that_is_published_later_is_read_before_its_changes(site: Site) -> None:

@@ -90,7 +90,7 @@ def test_what_append_tasks_wrote_is_committed_only_where_they_found_the_table(
         return run_here(spark, task, items)
 
     site.sql("INSERT INTO b VALUES (2)")
-    monkeypatch.setattr("wal2lake.spark.batches.run_tasks", overtaken)
+    monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.apply", overtaken)
     with pytest.raises(SinkConflictError):
         site.run()
     assert DeltaTable(uri).to_pyarrow_table()["id"].to_pylist().count(2) == 1

@@ -52,9 +52,9 @@ def test_a_new_table_that_the_periodic_look_finds(reader: Site) -> None:
     site = reader
     log = ChangeLog.open(site.config.log.path)
     batches = site.batches(log)
-    batches.look(log.last_end_lsn)
+    batches.discover(log.last_end_lsn)
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
-    batches.look(log.last_end_lsn)
+    batches.discover(log.last_end_lsn)
     site.synchronize(batches)
     with pytest.raises(RightsError, match="GRANT SELECT"):
         batches.require_all()
@@ -90,7 +90,7 @@ def test_a_server_that_goes_away_leaves_no_table_out(site: Site, monkeypatch: py
     with monkeypatch.context() as patch, pytest.raises(ConnectError):
         patch.setattr("wal2lake.postgres.snapshot.copy_command", lambda *_: command)
         site.run()
-    assert site.folder("public.a").quarantine() is None
+    assert site.state("public.a").quarantine is None
     site.run()
     site.same("public.a")
 

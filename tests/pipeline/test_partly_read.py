@@ -20,7 +20,7 @@ def test_changes_between_two_tries_to_read_a_table_are_not_lost(site: Site) -> N
     site.publish("t")
     with pytest.raises(UnrepresentableError):
         site.run()
-    assert site.folder("public.t").count_chunks() > 1
+    assert site.count_chunks("public.t") > 1
     site.sql("UPDATE t SET n = 1 WHERE id <= 5", "DELETE FROM t WHERE id = 6")
     with pytest.raises(UnrepresentableError):
         site.run()

@@ -1,4 +1,4 @@
-"""Batches from control rows, errors from Spark's text, positions from its checkpoint."""
+"""Batches from control rows, errors of Spark, positions from its checkpoint."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from wal2lake.changelog.plan import Extent
-from wal2lake.errors import LogMismatchError, UnrepresentableError
-from wal2lake.spark import apply
+from wal2lake.errors import UnrepresentableError
+from wal2lake.pipeline import apply
+from wal2lake.pipeline.status_file import Rates
 from wal2lake.spark.checkpoint import committed_lsn
-from wal2lake.spark.failures import SparkLostError, quarantine_error, spark_failure
-from wal2lake.spark.status import Rates
-from wal2lake.spark.table_folder import Quarantine
+from wal2lake.spark.jobs import spark_lost
+from wal2lake.tables.failures import quarantine_error
+from wal2lake.tables.state import Quarantine
 
 
 def control(table: str, seq: int, digest: str = "d", inserts: int = 1, relation_id: int = 1) -> dict[str, Any]:
@@ -26,36 +27,27 @@ def control(table: str, seq: int, digest: str = "d", inserts: int = 1, relation_
 
 def test_control_rows_become_one_item_per_table_in_the_logs_order() -> None:
     rows = [control("b", 0), control("a", 0, relation_id=2), control("b", 1, "e")]
-    a, b = apply.plan_batch(rows)
+    a, b = apply.by_relation(rows)
     assert (str(a), a.relation_id, str(b)) == ("s.a", 2, "s.b")
     assert b.parts == ((Extent(0, 0, 10), "d", 2), (Extent(1, 0, 10), "e", 2))
     assert (b.start, b.end, b.changes) == (5, 9, 4)
-    assert apply.plan_batch([]) == []
+    assert apply.by_relation([]) == []
 
 
 def test_a_batch_is_split_by_changes_and_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "_APPEND_TASK_ROWS", 10)
-    (item,) = apply.plan_batch([control("a", seq, inserts=5) for seq in range(5)])
+    (item,) = apply.by_relation([control("a", seq, inserts=5) for seq in range(5)])
     assert [len(group) for group in apply.split(item)] == [2, 2, 1]
 
 
-def test_an_error_of_ours_is_found_in_sparks_text() -> None:
-    text = "[STREAM_FAILED] Traceback…\nwal2lake.errors.LogMismatchError: The log moved. Do this.\n\tat java.lang"
-    found = spark_failure(RuntimeError(text))
-    assert isinstance(found, LogMismatchError)
-    assert str(found) == "The log moved. Do this."
-    assert not found.transient
-
-
-def test_anything_else_is_worth_a_restart() -> None:
-    found = spark_failure(RuntimeError("\nPython worker exited unexpectedly\n\tat org.apache"))
-    assert isinstance(found, SparkLostError)
+def test_what_spark_gives_up_is_worth_a_restart() -> None:
+    found = spark_lost(RuntimeError("\nPython worker exited unexpectedly\n\tat org.apache"))
     assert found.transient
     assert "Python worker exited unexpectedly" in str(found)
 
 
 def test_quarantined_tables_end_in_the_first_ones_kind() -> None:
-    kept = [("s.a", Quarantine("UnrepresentableError", "No place.", 1, 0.0))]
+    kept = [("s.a", Quarantine("UnrepresentableError", "No place.", 0.0))]
     error = quarantine_error(kept)
     assert isinstance(error, UnrepresentableError)
     assert "s.a: No place." in str(error)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from wal2lake.apply.fold import Folded
-from wal2lake.spark.reread import complete, key_texts, orphans
+from wal2lake.tables.reread import complete, key_texts, orphans
 
 
 def folded(truncated: bool = False) -> Folded:

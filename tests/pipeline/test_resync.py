@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConfigError, SchemaChangeError, SlotInUseError
-from wal2lake.spark.resync import resync
-from wal2lake.spark.tables import exclusive
+from wal2lake.tables.exclusive import exclusive
+from wal2lake.tables.resync import resync
 
 pytestmark = pytest.mark.server
 
@@ -36,7 +36,7 @@ def test_a_quarantined_table_is_read_anew(renamed: Site) -> None:
     aside = moved["public.t"]
     assert aside is not None
     assert DeltaTable(str(aside)).to_pyarrow_table().column_names == ["id", "v"]
-    assert site.folder("public.t").quarantine() is None
+    assert site.state("public.t").quarantine is None
     assert list(ChangeLog.open(site.config.log.path).released()) == []
     site.sql("DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (3, 'd')")
     site.run()

@@ -22,7 +22,7 @@ def one_table(site: Site, columns: str, *rows: str, published: str = "t") -> Non
 def stops(site: Site, reason: str) -> None:
     with pytest.raises((SchemaChangeError, UnrepresentableError), match=reason):
         site.run()
-    assert site.folder("public.t").quarantine() is not None
+    assert site.state("public.t").quarantine is not None
 
 
 @pytest.mark.parametrize("between", ["", "INSERT INTO t VALUES (3)"])

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.pipeline.conftest import Site
+from tests.pipeline.conftest import LocalEngine, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
-from wal2lake.spark.pipeline import Pipeline, run_pipeline
+from wal2lake.pipeline.loop import Pipeline
+from wal2lake.spark.pipeline import run_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -36,7 +37,7 @@ def come_back(site: Site) -> None:
 
 
 def started(site: Site) -> Pipeline:
-    pipeline = Pipeline(site.config, site.stop)
+    pipeline = Pipeline(site.config, LocalEngine(site), site.stop)
     pipeline._batches = site.batches(ChangeLog.open(site.config.log.path))
     return pipeline
 
@@ -44,13 +45,13 @@ def started(site: Site) -> Pipeline:
 def test_a_start_without_the_server_goes_on_and_looks_later(outage: Site) -> None:
     site = outage
     pipeline = started(site)
-    assert not pipeline._look(site.position)
-    assert pipeline._batches.lake_has_tables()
+    assert not pipeline._discover(site.position)
+    assert pipeline._batches.tables.some_in_lake
     with pytest.raises(ConnectError):
         site.synchronize(pipeline._batches)
     come_back(site)
-    pipeline._batches._config = site.config
-    assert pipeline._look(site.position)
+    pipeline._batches.config = site.config
+    assert pipeline._discover(site.position)
     site.synchronize(pipeline._batches)
     pipeline._batches.require_all()
     assert site.lake("public.a") == [(0, None)]
@@ -63,9 +64,9 @@ def test_changes_are_applied_without_the_server(outage: Site) -> None:
     first = int(log.end_lsn_within(site.position, max_rows=1))
     come_back(site)
     batches = started(site)._batches
-    batches.look(site.position)
+    batches.discover(site.position)
     site.apply(batches, first)
-    batches._config = replace(site.config, source=replace(site.config.source, dsn="host=127.0.0.1 port=1"))
+    batches.config = replace(site.config, source=replace(site.config.source, dsn="host=127.0.0.1 port=1"))
     site.apply(batches)
     site.same("public.b")
 
@@ -75,7 +76,7 @@ def test_without_anything_in_the_lake_the_server_is_needed(site: Site) -> None:
     site.publish("b")
     go_away(site)
     with pytest.raises(ConnectError):
-        started(site)._look(1)
+        started(site)._discover(1)
 
 
 def test_a_new_table_in_a_batch_is_read_when_the_server_is_back(site: Site) -> None:
@@ -90,7 +91,7 @@ def test_a_new_table_in_a_batch_is_read_when_the_server_is_back(site: Site) -> N
     with pytest.raises(ConnectError):
         site.synchronize(pipeline._batches)
     come_back(site)
-    pipeline._batches._config = pipeline._batches._snapshots._config = site.config
+    pipeline._batches.config = pipeline._batches._snapshots._config = site.config
     site.synchronize(pipeline._batches)
     site.same("public.a")
 

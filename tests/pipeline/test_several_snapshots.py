@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.pipeline.conftest import Site, run_here
 from tests.pipeline.test_mirror import long_text
 from wal2lake.errors import ConnectError
-from wal2lake.spark import reread
+from wal2lake.tables import reread
 
 pytestmark = pytest.mark.server
 
@@ -35,7 +35,7 @@ def last_half_then_lost(spark: Any, task: Callable[[Any], Any], items: Sequence[
 def lose_keeper(monkeypatch: pytest.MonkeyPatch, site: Site) -> Callable[[Any], None]:
     def lose(run: Any) -> None:
         with monkeypatch.context() as patch, pytest.raises(ConnectError):
-            patch.setattr("wal2lake.spark.snapshot.run_tasks", run)
+            patch.setattr("tests.pipeline.conftest.LocalJobs.copy", run)
             site.run()
         while site.connection.execute(OTHERS).fetchone() != (0,):
             time.sleep(0.02)
@@ -84,7 +84,7 @@ def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(keys.num_rows)
         return reread.read_again(keys, *arguments)
 
-    monkeypatch.setattr("wal2lake.spark.apply.read_again", spy)
+    monkeypatch.setattr("wal2lake.pipeline.apply.read_again", spy)
     return asked
 
 
@@ -100,14 +100,14 @@ def test_rows_that_move_between_chunks_of_two_snapshots(
     identity: str,
     part_rows: int,
 ) -> None:
-    monkeypatch.setattr("wal2lake.spark.landing._PART_ROWS", part_rows)
+    monkeypatch.setattr("wal2lake.tables.landing._PART_ROWS", part_rows)
     make_table(site, identity)
     lose_keeper(half)
-    read = site.folder("public.t").count_chunks()
+    read = site.count_chunks("public.t")
     assert read > 1
     move_rows(site)
     site.run()
-    done = site.folder("public.t").done()
+    done = site.state("public.t").landed
     assert done is not None
     assert len(done.snapshots) == 2
     assert bool(read_again) == (half is first_half_then_lost and identity == "DEFAULT")
@@ -129,7 +129,7 @@ def test_what_cannot_be_read_again_any_more_is_passed_over(
         site.sql(statement)
         return reread.read_again(*arguments)
 
-    monkeypatch.setattr("wal2lake.spark.apply.read_again", too_late)
+    monkeypatch.setattr("wal2lake.pipeline.apply.read_again", too_late)
     site.run()
     rows, source = site.lake_table("public.t").num_rows, len(site.source("t"))
     assert rows < source if "PUBLICATION" in statement else rows == source
@@ -156,7 +156,7 @@ def test_a_driver_that_dies_while_the_stages_are_committed(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("wal2lake.sinks.delta.DeltaSink.merge", _interrupt)
         site.run()
-    assert site.folder("public.t").done() is None
+    assert site.state("public.t").landed is None
     assert DeltaTable(f"{site.config.lake.path}/public/t").version() == 0
     site.run()
     site.same("public.t")
@@ -195,7 +195,7 @@ def test_without_a_key_the_chunks_of_a_lost_snapshot_are_read_again(
     lose_keeper(first_half_then_lost)
     move_rows(site)
     site.run()
-    done = site.folder("public.t").done()
+    done = site.state("public.t").landed
     assert done is not None
     assert len(done.snapshots) == 1
     site.same("public.t")
@@ -206,7 +206,7 @@ def test_a_rewritten_heap_voids_what_was_read(site: Site, lose_keeper: Callable[
     lose_keeper(first_half_then_lost)
     site.sql("DELETE FROM t WHERE id <= 60", "VACUUM FULL t")
     site.run()
-    done = site.folder("public.t").done()
+    done = site.state("public.t").landed
     assert done is not None
     assert len(done.snapshots) == 1
     site.same("public.t")
@@ -222,7 +222,7 @@ def test_a_table_that_is_truncated_while_it_is_read_is_read_anew(site: Site, mon
             site.sql(statement)
         return outcomes + run_here(spark, task, items[1:])
 
-    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", meanwhile)
+    monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.copy", meanwhile)
     site.run()
     site.run()
     site.same("public.t")
@@ -239,6 +239,6 @@ def test_a_session_that_waits_for_the_table_does_not_block_the_snapshot(
         site.sql(*turns)
         return run_here(spark, task, items)
 
-    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", meanwhile)
+    monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.copy", meanwhile)
     site.run()
     site.same("public.t")

@@ -10,27 +10,26 @@ import pytest
 from tests.changelog.test_stop_the_losses import bits_flipped
 from tests.pipeline.conftest import Site
 from tests.pipeline.test_table_folder import CHUNK, PLAN
-from wal2lake.errors import LogCorruptError, SchemaChangeError
-from wal2lake.spark.resync import resync
-from wal2lake.spark.table_folder import Done, TableFolder
+from wal2lake.errors import LogCorruptError
+from wal2lake.lsn import LSN
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.resync import resync
+from wal2lake.tables.state import Followed, Landed, Quarantine, TableState
 
 
 def read_all(folder: TableFolder) -> None:
-    for read in (folder.plan, folder.done, folder.followed, folder.converging_until, folder.syncing, folder.quarantine):
-        read()
+    folder.read()
     folder.chunks("p1")
 
 
 def test_any_bit_of_a_tables_documents(tmp_path: Path) -> None:
     folder = TableFolder(tmp_path, "shop", "item")
-    folder.begin(PLAN)
+    landed = Landed("p1", 5, (CHUNK.snapshot,), 7)
+    quarantine = Quarantine("SchemaChangeError", "The column changed its type.", 1.5)
+    folder.write(TableState("quarantined", LSN(42), PLAN, landed, Followed.of(PLAN), quarantine))
     folder.finish_chunk("p1", CHUNK)
-    folder.finish(Done("p1", 5, []))
-    folder.converge_until(7)
-    folder.sync(8)
-    folder.set_quarantine(SchemaChangeError("The column changed its type."), 42)
     files = sorted(folder.path.glob("*.json"))
-    assert len(files) == 7
+    assert len(files) == 2
     for file in files:
         whole = file.read_bytes()
         for damaged in bits_flipped(whole):
@@ -61,18 +60,17 @@ def test_a_damaged_segment_is_no_tables_fault(two: Site) -> None:
     file.write_bytes(whole.replace(b"2024-01-22", b"2024-01-62"))
     with pytest.raises(LogCorruptError, match=f"{file.name}.*Restore"):
         two.run()
-    assert two.folder("public.a").quarantine() is None
+    assert two.state("public.a").quarantine is None
     file.write_bytes(whole)
     two.run()
     two.same("public.a", "public.b")
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", ["plan.json", "columns.json", "done.json"])
-def test_a_damaged_document_stops_the_pipeline_and_its_cure_works(two: Site, name: str) -> None:
-    file = two.folder("public.a").path / name
+def test_a_damaged_document_stops_the_pipeline_and_its_cure_works(two: Site) -> None:
+    file = two.folder("public.a").path / "state.json"
     file.write_bytes(re.sub(rb"\d", lambda digit: bytes([digit[0][0] ^ 1]), file.read_bytes(), count=1))
-    with pytest.raises(LogCorruptError, match=rf"public\.a/{name}.*wal2lake resync"):
+    with pytest.raises(LogCorruptError, match=r"public\.a/state\.json.*wal2lake resync"):
         two.run()
     resync(two.config, ["public.a"])
     two.run()

@@ -259,12 +259,12 @@ def test_a_session_that_is_not_to_write_cannot(site: Site, statement: str) -> No
 
 def test_a_view_in_place_of_a_table_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its functions would run as our role: the table is swapped between the plan and the copy."""
-    from wal2lake.spark import snapshot
+    from wal2lake.tables import copy as copying
 
     with thief(site) as mallory:
         site.sql("CREATE TABLE public.own (id int PRIMARY KEY)", "RESET ROLE", "CREATE TABLE public.b (id int)")
         site.publish("own", "b")
-        copy = snapshot.copy_binary
+        copy = copying.copy_binary
 
         def swapped(*arguments: object) -> object:
             if site.source("pg_class WHERE relname = 'own' AND relkind = 'r'"):
@@ -272,7 +272,7 @@ def test_a_view_in_place_of_a_table_is_not_read(site: Site, monkeypatch: pytest.
                 site.sql("CREATE VIEW public.own AS SELECT 1 AS id WHERE public.evil()", "RESET ROLE")
             return copy(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(snapshot, "copy_binary", swapped)
+        monkeypatch.setattr(copying, "copy_binary", swapped)
         site.run()
         assert site.lake_table("public.b").num_rows == 0
 

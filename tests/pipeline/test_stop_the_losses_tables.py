@@ -13,7 +13,7 @@ import pytest
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import LogCorruptError, LogFullError, SchemaChangeError, Wal2LakeError
-from wal2lake.spark.failures import DefectError, SparkLostError
+from wal2lake.tables.failures import DefectError, SparkLostError
 
 pytestmark = pytest.mark.server
 
@@ -66,7 +66,8 @@ def _of_a(place: str, raised: BaseException, patch: pytest.MonkeyPatch) -> None:
     whole = getattr(target, name)
 
     def failing(*arguments: Any, **named: Any) -> Any:
-        if "public/a" in repr(arguments) or "name='a'" in repr(arguments) or "public.a" in repr(arguments):
+        said = repr(arguments) + " ".join(map(str, arguments))
+        if "public/a" in said or "name='a'" in said or "public.a" in said:
             raise raised
         return whole(*arguments, **named)
 
@@ -74,11 +75,11 @@ def _of_a(place: str, raised: BaseException, patch: pytest.MonkeyPatch) -> None:
 
 
 _WORK = {
-    "decode": ("wal2lake.spark.read.decode_changes", pa.ArrowInvalid(_VALUE)),
-    "fold": ("wal2lake.spark.apply.fold", KeyError(_VALUE)),
-    "follow": ("wal2lake.spark.evolve.follow", IndexError(_VALUE)),
-    "panic": ("wal2lake.spark.apply.fold", Panic(_VALUE)),
-    "assertion": ("wal2lake.spark.apply.standing", AssertionError(_VALUE)),
+    "decode": ("wal2lake.tables.committed.decode_changes", pa.ArrowInvalid(_VALUE)),
+    "fold": ("wal2lake.pipeline.apply.fold", KeyError(_VALUE)),
+    "follow": ("wal2lake.tables.evolve.follow", IndexError(_VALUE)),
+    "panic": ("wal2lake.pipeline.apply.fold", Panic(_VALUE)),
+    "assertion": ("wal2lake.pipeline.apply.standing", AssertionError(_VALUE)),
 }
 
 
@@ -98,8 +99,9 @@ def test_what_fails_in_one_tables_changes(
         _of_a(place, raised, patch)
         with pytest.raises(DefectError, match=rf"1 table.*public\.a.*{type(raised).__name__} at ") as told:
             site.run()
-    quarantine = site.folder("public.a").quarantine()
-    assert quarantine is not None and quarantine.lsn > 0
+    state = site.state("public.a")
+    quarantine = state.quarantine
+    assert quarantine is not None and state.needs_lsn
     for said in (quarantine.reason, str(told.value)):
         assert _VALUE not in said and "lost or damaged" not in said
     rows = site.lake_table("public.b").num_rows
@@ -109,10 +111,10 @@ def test_what_fails_in_one_tables_changes(
 
 
 _SNAPSHOT = {
-    "plan": ("wal2lake.spark.snapshot.plan_snapshot", IndexError(_VALUE)),
-    "decode": ("wal2lake.spark.snapshot.decode_copy_rows", UnicodeDecodeError("utf-8", b"x", 0, 1, _VALUE)),
+    "plan": ("wal2lake.pipeline.snapshots.plan_snapshot", IndexError(_VALUE)),
+    "decode": ("wal2lake.tables.copy.decode_copy_rows", UnicodeDecodeError("utf-8", b"x", 0, 1, _VALUE)),
     "write": ("wal2lake.sinks.delta.write_data_files", pa.ArrowInvalid(_VALUE)),
-    "land": ("wal2lake.spark.snapshot.land_snapshot", TypeError(_VALUE)),
+    "land": ("wal2lake.pipeline.snapshots.land_snapshot", TypeError(_VALUE)),
 }
 
 
@@ -149,7 +151,7 @@ def _reads(error: BaseException) -> Callable[[Site, pytest.MonkeyPatch], None]:
 def _folds(error: BaseException) -> Callable[[Site, pytest.MonkeyPatch], None]:
     def spoil(site: Site, patch: pytest.MonkeyPatch) -> None:
         for name in ("fold", "envelope"):
-            _of_a(f"wal2lake.spark.apply.{name}", error, patch)
+            _of_a(f"wal2lake.pipeline.apply.{name}", error, patch)
 
     return spoil
 
@@ -178,21 +180,13 @@ def test_what_fails_in_the_input_is_no_tables_fault(
     site.run()
     log = ChangeLog.open(site.config.log.path)
     batches = site.batches(log)
-    batches.look(site.position or log.start_lsn)
+    batches.discover(site.position or log.start_lsn)
     more(site)
     site.capture()
-    rows = list(_control(site))
+    end = ChangeLog.open(site.config.log.path).last_end_lsn
     with monkeypatch.context() as patch:
         spoil(site, patch)
         with pytest.raises(expected, match=said) as told:
-            batches.apply(rows)
+            batches.apply(site.position or log.start_lsn, end)
     assert "lost or damaged" not in str(told.value) and _VALUE not in str(told.value)
-    assert site.folder("public.a").quarantine() is site.folder("public.b").quarantine() is None
-
-
-def _control(site: Site) -> Any:
-    from wal2lake.spark.control import control_rows
-    from wal2lake.spark.read import DecodeRules
-
-    log = ChangeLog.open(site.config.log.path)
-    return control_rows(log, site.position or log.start_lsn, log.last_end_lsn, DecodeRules())
+    assert site.state("public.a").quarantine is site.state("public.b").quarantine is None

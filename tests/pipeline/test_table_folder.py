@@ -1,4 +1,4 @@
-"""The files of a table: what is done stays done, what an abandoned plan leaves behind never counts."""
+"""A table's document and its chunks: what is done stays done, what an abandoned plan leaves behind never counts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from wal2lake.errors import SchemaChangeError
-from wal2lake.spark.table_folder import Chunk, Column, Done, DoneChunk, Followed, SnapshotPlan, TableFolder
+from wal2lake.changelog.documents import write_document
+from wal2lake.errors import LogCorruptError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.tables.folder import TableFolder, known_tables
+from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, Quarantine, SnapshotPlan, TableState
 
 PLAN = SnapshotPlan(
     "p1", 7, "d", "shape", "heap", "digest", ("id",), (Column("id", 1, 20, -1, 20, True),),
     (Chunk(0, 0, 5), Chunk(1, 5, None)),
 )  # fmt: skip
-CHUNK = DoneChunk(0, 10, {"name": "s1"}, [{"path": "a.parquet"}])
+SNAPSHOT = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
+CHUNK = DoneChunk(0, 10, SNAPSHOT, ({"path": "a.parquet"},))
+FOLLOWED = Followed({"id": 1}, ("digest",), {"id": (20, -1)})
 
 
 @pytest.fixture
@@ -23,56 +29,59 @@ def folder(tmp_path: Path) -> TableFolder:
 
 
 def test_nothing_is_there_at_first(folder: TableFolder) -> None:
-    assert folder.plan() is None
-    assert folder.done() is None
-    assert folder.quarantine() is None
-    assert folder.converging_until() == 0
-    assert folder.count_chunks() == 0
+    assert folder.read() == TableState()
+    assert not folder.path.exists()
+    assert folder.chunks("p1") == {}
 
 
-def test_a_plan_and_its_chunks_come_back_as_written(folder: TableFolder) -> None:
-    folder.begin(PLAN)
-    assert folder.finish_chunk("p1", CHUNK)
-    assert folder.plan() == PLAN
-    assert folder.chunks("p1") == {0: CHUNK}
-    assert folder.followed() == Followed({"id": 1}, ("digest",), {"id": (20, -1)})
+@pytest.mark.parametrize(
+    "state",
+    [
+        TableState(),
+        TableState("init", LSN(5)),
+        TableState("data_copy", None, PLAN, followed=Followed.of(PLAN)),
+        TableState("catch_up", LSN(77), PLAN, Landed("p1", 60, (SNAPSHOT, SNAPSHOT), 70), FOLLOWED),
+        TableState("ready", None, PLAN, Landed("p1", 60, (SNAPSHOT,)), replace(FOLLOWED, lapsed=("x",), lsn=9)),
+        TableState("quarantined", LSN(9), PLAN, None, FOLLOWED, Quarantine("SinkError", "No.", 1.5)),
+    ],
+    ids=lambda state: state.stage,
+)
+def test_a_state_comes_back_as_it_was_written(folder: TableFolder, state: TableState) -> None:
+    folder.write(state)
+    assert folder.read() == state
+
+
+def test_what_a_plan_reads_is_what_the_target_follows() -> None:
+    assert Followed.of(PLAN) == FOLLOWED
 
 
 def test_the_first_to_finish_a_chunk_is_the_one_that_counts(folder: TableFolder) -> None:
-    folder.begin(PLAN)
+    folder.write(TableState("data_copy", None, PLAN))
     assert folder.finish_chunk("p1", CHUNK)
-    assert not folder.finish_chunk("p1", DoneChunk(0, 99, {"name": "s2"}, []))
+    assert not folder.finish_chunk("p1", replace(CHUNK, rows=99))
     assert folder.chunks("p1") == {0: CHUNK}
     assert sorted(path.name for path in folder.path.glob(".*")) == []
 
 
-def test_a_new_plan_forgets_the_old_ones_chunks_even_those_that_come_late(folder: TableFolder) -> None:
-    folder.begin(PLAN)
+def test_chunks_of_another_plan_do_not_count_even_those_that_come_late(folder: TableFolder) -> None:
+    folder.write(TableState())
     folder.finish_chunk("p1", CHUNK)
-    folder.finish(Done("p1", 5, []))
-    folder.begin(replace(PLAN, plan_id="p2", shape="other"))
-    folder.finish_chunk("p1", DoneChunk(1, 1, {}, []))
+    folder.remove_chunks(but="p2")
+    folder.finish_chunk("p1", replace(CHUNK, number=1))
     assert folder.chunks("p2") == {}
-    assert folder.done() is None
+    assert folder.count_chunks("p2") == 0
+    assert folder.count_chunks("p1") == 1
 
 
-def test_quarantine_is_kept_until_it_is_lifted(folder: TableFolder) -> None:
-    folder.set_quarantine(SchemaChangeError("The column changed its type."), 42)
-    kept = folder.quarantine()
-    assert kept is not None
-    assert (kept.error, kept.reason, kept.lsn) == ("SchemaChangeError", "The column changed its type.", 42)
-    folder.lift_quarantine()
-    assert folder.quarantine() is None
-
-
-def test_convergence_only_moves_forward(folder: TableFolder) -> None:
-    folder.begin(PLAN)
-    folder.converge_until(50)
-    folder.converge_until(40)
-    assert folder.converging_until() == 50
+def test_a_document_that_says_something_else_is_told_by_its_name(folder: TableFolder) -> None:
+    folder.write(TableState())
+    (folder.path / "state.json").write_bytes(write_document({"state": "ready"}))
+    with pytest.raises(LogCorruptError, match=r"state\.json"):
+        folder.read()
 
 
 def test_names_with_dots_and_slashes_do_not_collide(tmp_path: Path) -> None:
-    paths = {TableFolder(tmp_path, *names).path for names in (("a.b", "c"), ("a", "b.c"), ("a", "b/c"))}
-    assert len(paths) == 3
-    assert {path.parent for path in paths} == {tmp_path}
+    names = {("a.b", "c"), ("a", "b.c"), ("a", "b/c")}
+    for each in names:
+        TableFolder(tmp_path, *each).write(TableState())
+    assert {*known_tables(tmp_path)} == names

@@ -14,15 +14,16 @@ from tests.pipeline.conftest import Site, run_here
 from tests.pipeline.test_killed import capturing
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import LockedError, SchemaChangeError, UnrepresentableError
+from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.snapshots import Pace
 from wal2lake.sinks.base import SinkUnavailableError
-from wal2lake.spark.batches import Batches
-from wal2lake.spark.landing import land_snapshot
 from wal2lake.spark.pipeline import run_pipeline
+from wal2lake.tables.landing import land_snapshot
 
 pytestmark = pytest.mark.server
 
 
-class DiedError(BaseException):
+class DiedError(KeyboardInterrupt):
     """Nothing of ours is in its way, as nothing is in SIGKILL's."""
 
 
@@ -54,7 +55,7 @@ def new_table(site: Site, request: pytest.FixtureRequest) -> Site:
 def opened(site: Site) -> Batches:
     """What a new process knows, where the stream stands."""
     batches = site.batches(ChangeLog.open(site.config.log.path))
-    batches.look(site.position)
+    batches.discover(site.position)
     return batches
 
 
@@ -79,14 +80,12 @@ def segments(site: Site) -> int:
 
 
 DEATHS = {
-    "before it is read": ("wal2lake.spark.snapshot.Snapshots.read", die),
-    "half read": ("wal2lake.spark.snapshot.run_tasks", die_after_half),
-    "read, not in the lake": ("wal2lake.spark.snapshot.Snapshots.land", die),
-    "in the lake": ("wal2lake.spark.landing.TableFolder.finish", die),
-    "done": ("wal2lake.spark.batches.Batches.catch_up", die),
-    "applied, not marked": ("wal2lake.spark.tables.Table.caught_up_to", die),
-    "caught up": ("wal2lake.spark.tables.Table.go_along", die),
-    "unmarked, with its claim": ("wal2lake.changelog.log.ChangeLog.forget", die),
+    "before it is read": ("wal2lake.pipeline.snapshots.Snapshots.read", die),
+    "half read": ("tests.pipeline.conftest.LocalJobs.copy", die_after_half),
+    "read, not in the lake": ("wal2lake.pipeline.snapshots.Snapshots.land", die),
+    "in the lake": ("wal2lake.tables.table.Table.land", die),
+    "done": ("wal2lake.pipeline.batches.Batches.catch_up", die),
+    "applied, not marked": ("wal2lake.tables.table.Table.become_ready", die),
 }
 
 
@@ -118,7 +117,7 @@ def test_what_was_missed_is_applied_in_steps_between_which_the_stream_goes_on(
         goes_on(site, batches, number)
     assert segments(site) >= 5, "the log keeps what the table will need"
     site.configure_pipeline(max_bytes_per_trigger=200)
-    batches._config = site.config
+    batches.config = site.config
     steps: list[int] = []
 
     def step(self: Batches, table: Any, end: int) -> bool:
@@ -141,7 +140,7 @@ def test_a_table_that_the_log_brings_before_it_was_looked_for(new_table: Site) -
     batches = opened(site)
     site.sql("ALTER PUBLICATION pub ADD TABLE a")
     goes_on(site, batches, 1)
-    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    assert [str(table) for table in batches.tables.synchronizing()] == ["public.a"]
     goes_on(site, batches, 2)
     site.synchronize(batches)
     site.same("public.a")
@@ -153,7 +152,7 @@ def test_a_table_that_is_not_published_any_more_keeps_nothing(new_table: Site) -
     site.sql("ALTER PUBLICATION pub DROP TABLE a")
     goes_on(site, batches, 1)
     site.synchronize(batches)
-    assert not batches.syncing()
+    assert not batches.tables.synchronizing()
     goes_on(site, batches, 2)
     assert segments(site) == 1
     batches.require_all()
@@ -162,7 +161,7 @@ def test_a_table_that_is_not_published_any_more_keeps_nothing(new_table: Site) -
 def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site) -> None:
     site = new_table
     batches = opened(site)
-    table = batches.table("public", "a")
+    table = batches.tables.of("public", "a")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(DiedError):
         patch.setattr(Batches, "catch_up", die)
         site.synchronize(batches)
@@ -170,7 +169,7 @@ def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site
     site.sql("ALTER TABLE a RENAME n TO m", "INSERT INTO a VALUES (5000, 1, 'x')")
     site.apply(batches)
     site.synchronize(batches)
-    assert table.syncing is None
+    assert not table.synchronizing
     with pytest.raises(SchemaChangeError, match="renamed"):
         batches.require_all()
     batches = opened(site)
@@ -198,7 +197,7 @@ def test_a_lock_on_the_table_that_is_read_is_not_waited_for(new_table: Site, mon
     """The batches need the core."""
     site = new_table
     batches = opened(site)
-    monkeypatch.setattr("wal2lake.spark.snapshot._PATIENCE_S", 1)
+    monkeypatch.setattr("wal2lake.pipeline.sync.BESIDE_STREAM", Pace(spare_cores=1, lock_timeout_s=1))
     lock = psycopg.connect(site.dsn)
     waves: list[int] = []
 
@@ -208,7 +207,7 @@ def test_a_lock_on_the_table_that_is_read_is_not_waited_for(new_table: Site, mon
             lock.execute("LOCK TABLE a")
         return run_here(spark, task, items)
 
-    monkeypatch.setattr("wal2lake.spark.snapshot.run_tasks", locked)
+    monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.copy", locked)
     with pytest.raises(LockedError):
         site.synchronize(batches)
     assert waves == [1, 1], "one core is left to the batches, and no wave follows one that met the lock"
@@ -232,13 +231,13 @@ def test_a_table_that_landed_before_another_failed_is_kept(two_new: Site, monkey
     batches = opened(site)
     goes_on(site, batches, 1)
 
-    def fail(folder: Any, plan: Any, target: Any, name: tuple[str, str], lsn: int) -> Any:
+    def fail(table: Any, name: tuple[str, str], lsn: int) -> None:
         if name[1] == "c":
             raise SinkUnavailableError("Away.")
-        return land_snapshot(folder, plan, target, name, lsn)
+        land_snapshot(table, name, lsn)
 
     with monkeypatch.context() as patch, pytest.raises(SinkUnavailableError):
-        patch.setattr("wal2lake.spark.snapshot.land_snapshot", fail)
+        patch.setattr("wal2lake.pipeline.snapshots.land_snapshot", fail)
         site.synchronize(batches)
     site.sql("ALTER PUBLICATION pub DROP TABLE a")
     site.synchronize(batches)
@@ -258,7 +257,7 @@ def test_one_tables_passing_trouble_keeps_no_other(two_new: Site, monkeypatch: p
     with monkeypatch.context() as patch, pytest.raises(LockedError):
         patch.setattr(Batches, "catch_up", fail)
         site.synchronize(batches)
-    assert [str(table) for table in batches.syncing()] == ["public.a"]
+    assert [str(table) for table in batches.tables.synchronizing()] == ["public.a"]
     site.same("public.c")
     site.synchronize(batches)
     site.same("public.a")

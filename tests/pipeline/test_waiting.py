@@ -9,21 +9,22 @@ import time
 import psycopg
 import pytest
 
-from tests.pipeline.conftest import Site
+from tests.pipeline.conftest import LocalEngine, LocalJobs, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, SparkError
-from wal2lake.spark.pipeline import Pipeline, run_pipeline
-from wal2lake.spark.snapshot import Snapshots
-from wal2lake.spark.tables import snapshots_root
-from wal2lake.spark.waiting import Waiting
+from wal2lake.pipeline.loop import Pipeline
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.waiting import Waiting
+from wal2lake.spark.pipeline import run_pipeline
+from wal2lake.tables.table import Tables
 
 
 def test_a_wait_that_lasts_is_a_warning_once_in_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("wal2lake.spark.waiting._POLL_S", 0)
+    monkeypatch.setattr("wal2lake.pipeline.waiting._POLL_S", 0)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     waiting = Waiting(threading.Event())
     assert waiting.reason is None
@@ -72,7 +73,7 @@ def test_the_status_says_that_spark_is_being_started(site: Site, monkeypatch: py
 def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) -> None:
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
     site.publish("a")
-    pipeline = Pipeline(site.config, site.stop)
+    pipeline = Pipeline(site.config, LocalEngine(site), site.stop)
     pipeline._await_log()
     log = ChangeLog.open(site.config.log.path)
     batches = site.batches(log)
@@ -89,8 +90,8 @@ def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) 
                 told.append(site.status())
                 writer.commit()
 
-        root, waiting = snapshots_root(site.config), Telling(site.stop)
-        pipeline._snapshots = Snapshots(site.config, batches._spark, root, log.start_lsn, waiting)
+        waiting = Telling(site.stop)
+        pipeline._snapshots = Snapshots(site.config, LocalJobs(), Tables(site.config), log.start_lsn, waiting)
         assert pipeline._snapshots.read(batches.published()) == {}
     assert told[0]["state"] == "waiting"
     reason = rf"Before a snapshot, waiting for 1 transaction\(s\) that write to end: pid {pid} for \d+ s\."

@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.spark_source.conftest import LogScript
 from wal2lake.pgoutput.messages import Truncate
-from wal2lake.spark.control import CONTROL_SCHEMA, control_rows, read_control
-from wal2lake.spark.read import DecodeRules, open_log
+from wal2lake.pipeline.control import CONTROL_SCHEMA, control_rows, read_control
+from wal2lake.tables.committed import DecodeRules, open_log
 from wal2lake.testing.stream import delete, insert, relation, update
 
 T, OTHER = 16384, 16390

@@ -7,9 +7,9 @@ import numpy as np
 from tests.apply.build import INT8, TEXT, Event, U, changes, table
 from wal2lake.apply.envelope import Commits
 from wal2lake.lsn import LSN
+from wal2lake.pipeline.apply import fresh
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.spark.apply import fresh
-from wal2lake.spark.read import CommittedChanges
+from wal2lake.tables.committed import CommittedChanges
 
 ITEM = table({"id": INT8, "name": TEXT}, key=["id"])
 EVENTS = [

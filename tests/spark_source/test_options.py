@@ -5,7 +5,7 @@ import pytest
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.spark.options import SourceOptions
-from wal2lake.spark.read import DecodeRules
+from wal2lake.tables.committed import DecodeRules
 
 
 def test_every_option_is_read_whatever_its_case() -> None:

@@ -7,14 +7,21 @@ import pytest
 from tests.spark_source.conftest import LogScript
 from wal2lake.errors import LogMismatchError
 from wal2lake.pgoutput.messages import Truncate
-from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_table_changes
+from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
 from wal2lake.testing.stream import delete, insert, relation, update
 
 T, OTHER = 16384, 16390
 
 
-def read(log: LogScript, relation_id: int, start: int, end: int) -> list[CommittedChanges]:
-    return list(read_table_changes(log.path, relation_id, start, end))
+def read(
+    script: LogScript, relation_id: int, start: int, end: int, rules: DecodeRules | None = None
+) -> list[CommittedChanges]:
+    """All changes of the relation in (start, end]."""
+    log = open_log(script.path)
+    transactions = log.transactions(start, end)
+    return [
+        found for extent in log.plan(start, end) for found in read_extent(log, extent, relation_id, transactions, rules)
+    ]
 
 
 def kinds(found: list[CommittedChanges]) -> str:
@@ -67,7 +74,7 @@ def test_a_truncate_counts_for_every_table_it_names(log: LogScript) -> None:
 def test_columns_can_be_asked_for_as_text(log: LogScript) -> None:
     log.transactions([relation(), insert(1, "a")])
     rules = DecodeRules(text_columns=("public.t.id",))
-    (found,) = read_table_changes(log.path, T, log.start, log.ends[0], rules)
+    (found,) = read(log, T, log.start, log.ends[0], rules)
     assert found.changes.new[0].to_pylist() == ["1"]
 
 

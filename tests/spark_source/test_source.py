@@ -177,7 +177,8 @@ def test_the_live_stream_follows_the_log_and_stops(spark: SparkSession, log: Log
         if len(seen) == 2:
             both.set()
 
-    query = control_stream(spark, config).writeStream.foreachBatch(keep).trigger(processingTime="100 milliseconds")
+    stream = control_stream(spark, config, log.start)
+    query = stream.writeStream.foreachBatch(keep).trigger(processingTime="100 milliseconds")
     running = query.option("checkpointLocation", str(tmp_path / "c")).start()
     try:
         running.processAllAvailable()

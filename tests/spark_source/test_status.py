@@ -11,10 +11,10 @@ import pytest
 from tests.spark_source.conftest import LogScript
 from wal2lake.config import Config, LogConfig
 from wal2lake.errors import InterruptedByUser, SinkError
-from wal2lake.spark.failures import SparkLostError
-from wal2lake.spark.progress import Progress
-from wal2lake.spark.status import Ticker
-from wal2lake.spark.waiting import Waiting
+from wal2lake.pipeline.status_file import Ticker
+from wal2lake.pipeline.tracking import Progress
+from wal2lake.pipeline.waiting import Waiting
+from wal2lake.tables.failures import SparkLostError
 
 
 class Disk:

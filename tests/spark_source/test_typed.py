@@ -12,8 +12,8 @@ from wal2lake.errors import ConfigError, SchemaChangeError
 from wal2lake.pgoutput.messages import Relation, RelationColumn, Truncate
 from wal2lake.pgoutput.tuples import UNCHANGED
 from wal2lake.spark import typed
-from wal2lake.spark.read import DecodeRules, open_log
 from wal2lake.spark.typed import plan_typed, read_typed, typed_schema
+from wal2lake.tables.committed import DecodeRules, open_log
 from wal2lake.testing.stream import delete, insert, relation, update
 
 TABLE = ("public", "t")

@@ -17,7 +17,7 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats" and "Str
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -238,8 +238,9 @@ def _check_alternation(messages: Messages, tail: Tail) -> None:
         raise ProtocolError(f"The server {what}.", lsn=int(messages.lsn[row]))
 
 
-def count_rows(batch: pa.RecordBatch) -> dict[int, dict[str, int]]:
-    """Rows of each kind ('I', 'U', 'D', 'T') by relation; a Truncate counts for each relation it names."""
+def count_rows(batch: pa.RecordBatch, payloads: Callable[[], pa.Array]) -> dict[int, dict[str, int]]:
+    """Rows of each kind ('I', 'U', 'D', 'T') by relation, from tag and relation_id; a Truncate counts for each
+    relation that it names in its payload."""
     tag, relation_id = to_numpy(batch.column("tag")), to_numpy(batch.column("relation_id"))
     changes = np.isin(tag, _CHANGES)
     counts: dict[int, dict[str, int]] = {}
@@ -247,7 +248,7 @@ def count_rows(batch: pa.RecordBatch) -> dict[int, dict[str, int]]:
     for key, number in zip(*(found.field(i).to_pylist() for i in (0, 1)), strict=True):
         counts.setdefault(key >> 8, {})[chr(key & 0xFF)] = number
     for row in np.flatnonzero(tag == _TRUNCATE):
-        for oid in truncated_relations(batch.column("payload")[row].as_py()):
+        for oid in truncated_relations(payloads()[row].as_py()):
             kinds = counts.setdefault(oid, {})
             kinds["T"] = kinds.get("T", 0) + 1
     return counts
@@ -315,7 +316,7 @@ def _info(
         relations=tail.relations,
         types=tail.types,
         announced=news,
-        counts=count_rows(batch),
+        counts=count_rows(batch, lambda: batch.column("payload")),
         commits=len(ends),
         commit_rows=int(to_numpy(transactions.column("rows")).sum()),
         commit_bytes=int(to_numpy(transactions.column("bytes")).sum()),

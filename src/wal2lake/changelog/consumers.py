@@ -1,8 +1,8 @@
 """Who keeps the log from being trimmed, and how one that never comes back is forgotten.
 
 The rule: what a pipeline may still need is not taken from it. A table that is left out, or comes in beside the stream,
-has a claim of its own, named ``<pipeline>@<schema>.<table>``; it goes when the table goes along again or with its
-whole pipeline, and no pipeline goes while it runs.
+counts as a consumer of its own, ``<pipeline>@<schema>.<table>``, by what stands in its document; it goes with its whole
+pipeline, and no pipeline goes while it runs.
 """
 
 from __future__ import annotations
@@ -12,21 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wal2lake.changelog.format import SNAPSHOTS
-from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.documents import TABLE_CURE, read_document, write_document
+from wal2lake.changelog.format import SNAPSHOTS, STATE
+from wal2lake.changelog.log import CLAIM, ChangeLog, claim
 from wal2lake.errors import ConfigError, SlotInUseError
 
 PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's snapshots, held while it runs
-_CLAIM = "@"  # in no pipeline's name and in no consumer option
-
-
-def claim(pipeline: str, table: str) -> str:
-    """The consumer that keeps what a table needs while ``pipeline`` goes on without it."""
-    return f"{pipeline}{_CLAIM}{table}"
-
-
-def claims(log: ChangeLog, pipeline: str) -> list[str]:
-    return [name for name in log.released() if name.startswith(claim(pipeline, ""))]
 
 
 def list_consumers(log: ChangeLog) -> Iterator[dict[str, Any]]:
@@ -36,18 +27,18 @@ def list_consumers(log: ChangeLog) -> Iterator[dict[str, Any]]:
 
 
 def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
-    """Have retention wait for ``name`` no more, nor for its claims; ``own``: the pipeline that is configured.
+    """Have retention wait for ``name`` no more, nor for its tables; ``own``: the pipeline that is configured.
 
-    Returns what was forgotten. Raises ConfigError for a name that is not there or must not go, SlotInUseError for
-    that of a pipeline that runs.
+    Returns what was forgotten. Where that pipeline comes back, the tables that were behind have to be read anew.
+    Raises ConfigError for a name that is not there or must not go, SlotInUseError for that of a pipeline that runs.
     """
     known = sorted(log.released())
-    pipeline, is_claim, table = name.partition(_CLAIM)
-    mine = [*(found for found in known if found == name), *sorted(claims(log, name))]
+    pipeline, is_table, table = name.partition(CLAIM)
+    mine = [found for found in known if found == name or found.startswith(claim(name, ""))]
     if not mine:
         have = f"It has {', '.join(known)}." if known else "It has none."
         raise ConfigError(f"The change log {log.storage.root} has no consumer {name}.", hint=have)
-    if is_claim:
+    if is_table:
         raise ConfigError(
             f"{name} keeps what the table {table} needs, which the pipeline {pipeline!r} leaves out or still reads.",
             hint="`wal2lake status` says why; `wal2lake resync` the table to read it anew, and this goes."
@@ -62,8 +53,16 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
     if _runs(log, name):
         raise SlotInUseError(f"The pipeline {name!r} runs on the change log {log.storage.root}.", hint="Stop it first.")
     for found in mine:
+        _, _, behind = found.partition(CLAIM)
+        if behind:
+            _need_nothing(log, f"{SNAPSHOTS}/{name}/{behind}/{STATE}")
         log.forget(found)
     return mine
+
+
+def _need_nothing(log: ChangeLog, name: str) -> None:
+    document = read_document(log.storage.get(name), name, TABLE_CURE)
+    log.storage.put(name, write_document({**document, "needs_lsn": None}))
 
 
 def _runs(log: ChangeLog, pipeline: str) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -35,6 +35,7 @@ from wal2lake.lsn import LSN
 FORMAT = 2
 IDENTITY, POSITION = "log.json", "position.json"
 SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
+STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
 _RELATIONS_KEY = b"wal2lake.relations"
 _CURES = {
@@ -280,6 +281,15 @@ def read_batch(file: pa.Buffer, name: str, *, check: bool = True) -> pa.RecordBa
     arrow = without_trailer(file, name, FORMAT, rows=check)
     with parsing(name):
         return one_batch(pa.ipc.open_file(arrow).read_all().replace_schema_metadata(None), SEGMENT_SCHEMA)
+
+
+def read_columns(file: pa.Buffer, name: str, columns: Sequence[str], *, check: bool = True) -> pa.RecordBatch:
+    """Some columns of all rows; of a compressed file nothing else is decompressed. ``check`` as in read_batch."""
+    arrow = without_trailer(file, name, FORMAT, rows=check)
+    options = pa.ipc.IpcReadOptions(included_fields=[SEGMENT_SCHEMA.get_field_index(column) for column in columns])
+    with parsing(name):
+        table = pa.ipc.open_file(arrow, options=options).read_all().replace_schema_metadata(None)
+        return one_batch(table.select(list(columns)), pa.schema([SEGMENT_SCHEMA.field(column) for column in columns]))
 
 
 def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

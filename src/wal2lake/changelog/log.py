@@ -18,7 +18,7 @@ import pyarrow as pa
 from wal2lake.changelog import format as layout
 from wal2lake.changelog import plan as planning
 from wal2lake.changelog.builder import count_rows
-from wal2lake.changelog.documents import corrupt
+from wal2lake.changelog.documents import TABLE_CURE, corrupt, read_document
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.storage import LocalStorage
@@ -28,6 +28,8 @@ from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation, Type
 
 T = TypeVar("T")
+_HEAD = ("tag", "relation_id", "xid")
+CLAIM = "@"  # in no pipeline's name and in no consumer option
 _FOLDERS = (layout.SEGMENTS, layout.CONSUMERS, layout.BARRIERS, layout.STATUS, layout.SNAPSHOTS)
 
 
@@ -52,6 +54,7 @@ class ChangeLog:
         self._position = LSN(0)
         self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
         self._batches: _Recent[pa.RecordBatch] = _Recent(2, self._load_batch)
+        self._heads: _Recent[pa.RecordBatch] = _Recent(2, self._load_heads)
         self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
 
     @classmethod
@@ -172,6 +175,11 @@ class ChangeLog:
         self._checked.add(seq)
         return batch
 
+    def _load_heads(self, seq: int) -> pa.RecordBatch:
+        heads = layout.read_columns(*self._file(seq), _HEAD, check=seq not in self._checked)
+        self._checked.add(seq)
+        return heads
+
     def _info(self, seq: int) -> SegmentInfo:
         """From memory when the segments are listed; a task that reads one extent opens just its file."""
         first = self._segments[0].seq if self._segments else seq + 1
@@ -246,12 +254,19 @@ class ChangeLog:
         """The extent's rows as SEGMENT_SCHEMA; a view into the mapped file where that is not compressed."""
         return self._batches.get(extent.seq).slice(extent.row_start, extent.row_stop - extent.row_start)
 
+    def heads(self, extent: Extent) -> pa.RecordBatch:
+        """The extent's rows without lsn and payload: what a driver asks for, who decompresses no data."""
+        return self._heads.get(extent.seq).slice(extent.row_start, extent.row_stop - extent.row_start)
+
     def counts(self, extent: Extent) -> dict[int, dict[str, int]]:
-        """Rows per relation and kind ('I', 'U', 'D', 'T'); from metadata alone for a whole segment."""
+        """Rows per relation and kind ('I', 'U', 'D', 'T'); from metadata alone for a whole segment.
+
+        Of a part of one the payloads are read only where a Truncate is in it, which names its relations there.
+        """
         info = self._info(extent.seq)
         if (extent.row_start, extent.row_stop) == (0, info.rows):
             return {oid: dict(kinds) for oid, kinds in info.counts.items()}
-        return count_rows(self.read(extent))
+        return count_rows(self.heads(extent), lambda: self.read(extent).column("payload"))
 
     def relation_runs(self, extent: Extent, relation_id: int) -> list[RelationRun]:
         """Split the extent where the relation's announced schema changes; from metadata alone.
@@ -298,7 +313,24 @@ class ChangeLog:
         self.storage.remove(_small_file(layout.CONSUMERS, consumer))
 
     def released(self) -> dict[str, LSN]:
-        return self._lsn_files(layout.CONSUMERS)
+        """What each consumer will never ask for again, the tables that are behind their pipeline's stream included.
+
+        Their documents are read last: a table's is durable before the stream goes on without it, so whoever saw the
+        stream beyond what a table needs sees the table's document as well.
+        """
+        return self._lsn_files(layout.CONSUMERS) | {
+            claim(pipeline, table): lsn
+            for pipeline in self.storage.folders(layout.SNAPSHOTS)
+            for table in self.storage.folders(f"{layout.SNAPSHOTS}/{pipeline}")
+            if (lsn := self._needed_lsn(f"{layout.SNAPSHOTS}/{pipeline}/{table}/{layout.STATE}")) is not None
+        }
+
+    def _needed_lsn(self, document: str) -> LSN | None:
+        try:
+            needed = read_document(self.storage.get(document), document, TABLE_CURE)["needs_lsn"]
+        except FileNotFoundError:  # nothing is known of the table yet
+            return None
+        return None if needed is None else LSN.parse(needed)
 
     def trim(self, retention_s: float) -> int:
         """Remove segments that all consumers released and that are older than ``retention_s``; return how many.
@@ -370,6 +402,11 @@ def _type(payload: bytes) -> Type:
     message = read_message(payload)
     assert isinstance(message, Type)
     return message
+
+
+def claim(pipeline: str, table: str) -> str:
+    """The consumer that stands for what a table needs while ``pipeline`` goes on without it."""
+    return f"{pipeline}{CLAIM}{table}"
 
 
 class _Recent(Generic[T]):

@@ -52,6 +52,14 @@ class LocalStorage:
         """The finished files below whose names match, ``*`` within a folder; sorted."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.glob(pattern) if path.name[0] != ".")
 
+    def folders(self, folder: str) -> list[str]:
+        """The folders directly in ``folder``, sorted; empty when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
     def get(self, name: str) -> bytes:
         with _explained(self.root):
             return (self.root / name).read_bytes()
@@ -66,26 +74,39 @@ class LocalStorage:
 
         When this returns a durable file survives a power cut; when it fails the old content stands, if there was any.
         """
+        with self._written_aside(name, parts, durable) as (aside, target):
+            os.replace(aside, target)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Put ``name`` if it is absent, durably; False, and nothing changed, when it is there."""
+        with self._written_aside(name, [data], durable=True) as (aside, target):
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
+        return True
+
+    @contextmanager
+    def _written_aside(
+        self, name: str, parts: Sequence[bytes | pa.Buffer], durable: bool
+    ) -> Iterator[tuple[Path, Path]]:
+        """A file beside ``name`` that holds ``parts``, and the path of ``name``; what the block left of it goes."""
         target = self.root / name
         aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{_TEMPORARY}")
         with _explained(self.root):
             try:
-                self._write(aside, parts, durable)
-                os.replace(aside, target)
-            except OSError:
+                with open(aside, "wb", buffering=0) as file:
+                    for view in (memoryview(part).cast("B") for part in parts):
+                        written = 0
+                        while written < len(view):
+                            written += file.write(view[written:])
+                    if durable:
+                        os.fsync(file.fileno())
+                yield aside, target
+            finally:
                 aside.unlink(missing_ok=True)
-                raise
             if durable:
                 _sync_folder(target.parent)
-
-    def _write(self, aside: Path, parts: Sequence[bytes | pa.Buffer], durable: bool) -> None:
-        with open(aside, "wb", buffering=0) as file:
-            for view in (memoryview(part).cast("B") for part in parts):
-                written = 0
-                while written < len(view):
-                    written += file.write(view[written:])
-            if durable:
-                os.fsync(file.fileno())
 
     def remove(self, name: str) -> None:
         """Forget ``name``; it may be gone already."""

@@ -104,7 +104,7 @@ def resync(
 
     The pipeline must not run. Old tables stay in the lake under another name, for you to keep or delete.
     """
-    from wal2lake.spark.resync import resync as put_aside  # noqa: PLC0415 - the core installs without Arrow and Spark
+    from wal2lake.tables.resync import resync as put_aside  # noqa: PLC0415 - the core installs without Arrow and Spark
 
     moved = put_aside(config, tables)
     for table, folder in moved.items():

@@ -20,6 +20,8 @@ from wal2lake.apply.rows import Mask
 from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
 
+_NOWHERE = LSN(0)
+
 
 class SinkConflictError(SinkError):
     """The target moved since its state was read; nothing was written. Read the state again."""
@@ -39,11 +41,15 @@ class TargetError(SinkError):
 
 @dataclass(frozen=True)
 class SinkState:
-    """A target as it stands: its own version number, the LSN applied, its columns."""
+    """A target as it stands: its own version number, the LSN applied, its columns.
+
+    ``converges_lsn``: up to there a change may build on a row that the target does not have (Sink.merge); 0: none.
+    """
 
     version: int
     applied_lsn: LSN
     schema: pa.Schema
+    converges_lsn: LSN = _NOWHERE
 
 
 @dataclass(frozen=True)
@@ -89,8 +95,11 @@ class Sink(Protocol):
         which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
         """
 
-    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> bool:
-        """Apply a fold in one commit. Raises TargetError when the target lacks rows that it builds on."""
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:
+        """Apply a fold in one commit. Raises TargetError when the target lacks rows that it builds on.
+
+        ``converges_lsn`` becomes the state's in the same commit, unless it is None.
+        """
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""

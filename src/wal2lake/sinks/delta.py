@@ -5,7 +5,8 @@ on another version (max_commit_retries=0): if anyone committed in between, ours 
 A table that bears no app transaction of this pipeline is not ours, and is never written. A second app transaction says
 which snapshot the rows began with: an LSN alone does not tell two snapshots apart that start at the same one. A third
 is in the commit that finds many others since the last maintenance, whatever numbers they have: who made that commit is
-told that maintenance is due, and no other, so it is due once and needs no commit to be called done.
+told that maintenance is due, and no other, so it is due once and needs no commit to be called done. A fourth is the
+LSN up to which the rows are of several snapshots.
 
 Source: Delta transaction log protocol, "Transaction Identifiers".
 """
@@ -61,6 +62,7 @@ class DeltaSink:
         self.pipeline = pipeline
         self._app_id = f"wal2lake:{pipeline}"
         self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
+        self._converges_id = f"wal2lake-converges:{pipeline}"
         self._maintained_id = f"wal2lake-maintained:{pipeline}"
         self._folder = Folder(uri)
 
@@ -107,7 +109,7 @@ class DeltaSink:
                 return self._commit(table, actions, [], lsn)
             return False
 
-    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int) -> bool:
+    def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:
         """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on.
 
         Returns whether ``maintain`` is due.
@@ -117,7 +119,7 @@ class DeltaSink:
             if self._done(table, lsn, applied):
                 return False
             assert table is not None
-            return self._apply(table, merge(self._target(table), folded), lsn)
+            return self._apply(table, merge(self._target(table), folded), lsn, converges_lsn)
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
@@ -193,7 +195,8 @@ class DeltaSink:
     def _state(self, table: DeltaTable) -> SinkState:
         applied = table.transaction_version(self._app_id)
         assert applied is not None
-        return SinkState(table.version(), LSN(applied), _columns(table))
+        converges = table.transaction_version(self._converges_id) or 0
+        return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges))
 
     def _holds_snapshot(self, table: DeltaTable, plan_id: str) -> bool:
         return bool(table.transaction_version(self._snapshot_id) == int(plan_id, 16))
@@ -233,12 +236,17 @@ class DeltaSink:
             raise
         self._sync(-1)
 
-    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None) -> bool:
+    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None, converges_lsn: int | None = None) -> bool:
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
-        return self._commit(table, actions, rewrite.removed, lsn)
+        return self._commit(table, actions, rewrite.removed, lsn, converges_lsn)
 
     def _commit(
-        self, table: DeltaTable, actions: Sequence[FileAction], removed: Sequence[str], lsn: int | None
+        self,
+        table: DeltaTable,
+        actions: Sequence[FileAction],
+        removed: Sequence[str],
+        lsn: int | None,
+        converges_lsn: int | None = None,
     ) -> bool:
         """Swap files in one commit; ``lsn`` None: the same rows in other files. Returns whether ``maintain`` is due."""
         files = _files(table)
@@ -254,7 +262,7 @@ class DeltaSink:
                 ],
                 mode="append",
                 schema=table.schema(),
-                commit_properties=self._properties(lsn, maintained=version if due else None),
+                commit_properties=self._properties(lsn, None, version if due else None, converges_lsn),
             )
         return due
 
@@ -303,12 +311,17 @@ class DeltaSink:
             )
 
     def _properties(
-        self, lsn: int | None, plan_id: str | None = None, maintained: int | None = None
+        self,
+        lsn: int | None,
+        plan_id: str | None = None,
+        maintained: int | None = None,
+        converges_lsn: int | None = None,
     ) -> CommitProperties:
         if lsn is None:
             return CommitProperties({"wal2lake.pipeline": self.pipeline}, max_commit_retries=0)
         marks = [] if plan_id is None else [Transaction(self._snapshot_id, int(plan_id, 16))]
         marks += [] if maintained is None else [Transaction(self._maintained_id, maintained)]
+        marks += [] if converges_lsn is None else [Transaction(self._converges_id, int(converges_lsn))]
         return CommitProperties(
             {"wal2lake.pipeline": self.pipeline, "wal2lake.lsn": str(LSN(lsn))},
             max_commit_retries=0,

@@ -36,6 +36,13 @@ def committed_lsn(checkpoint: Path) -> int | None:
         return None
 
 
+def batch_bounds(checkpoint: Path, number: int, beginning: int) -> tuple[int, int]:
+    """The batch ``number`` as (start, end]: Spark writes its end before it calls anyone, and keeps that of the one
+    before. ``beginning``: where the stream's first batch starts. Raises ValueError for a file that is not whole."""
+    start = _lsn(checkpoint / "offsets" / str(number - 1)) if number else beginning
+    return start, _lsn(checkpoint / "offsets" / str(number))
+
+
 def require_readable(checkpoint: Path, beginning: int) -> None:
     """Put the checkpoint aside, with a warning, unless Spark can go on from it; ``beginning``: where the log begins."""
     damage = _damage(checkpoint, beginning)

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from wal2lake.errors import Wal2LakeError
-from wal2lake.spark.failures import concerning, spark_failure
+from wal2lake.errors import SparkLostError, Wal2LakeError
+from wal2lake.pipeline.engine import Item, Result
+from wal2lake.tables.failures import concerning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _SCHEMA = "item bigint, outcome binary"
 
@@ -49,7 +47,7 @@ def run_tasks(
     try:
         rows = sorted(tasks.collect(), key=lambda row: row["item"])
     except (PySparkException, Py4JError) as error:
-        raise spark_failure(error) from error
+        raise spark_lost(error) from error
     return [pickle.loads(row["outcome"]) for row in rows]  # noqa: S301 - written by our own task above
 
 
@@ -60,3 +58,11 @@ def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeErro
             return task(item)
     except Wal2LakeError as error:
         return error
+
+
+def spark_lost(error: BaseException) -> SparkLostError:
+    """The error for a job or query that Spark gave up, with the first line of what it says."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return SparkLostError(
+        f"Spark gave up: {first}", hint="What it printed says more; the work goes on from where it was."
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.names import split_qualified
-from wal2lake.spark.read import DecodeRules
+from wal2lake.tables.committed import DecodeRules
 
 _NAMES = (
     "log", "path", "table", "startingLsn", "endingLsn", "maxBytesPerTrigger", "maxRowsPerTrigger", "consumer",

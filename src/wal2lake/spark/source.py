@@ -18,6 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.lsn import LSN
+from wal2lake.pipeline.control import CONTROL_SCHEMA, read_control
 from wal2lake.spark import register
 from wal2lake.spark.compat import (
     ReadAllAvailable,
@@ -28,11 +30,10 @@ from wal2lake.spark.compat import (
     arrow_schema,
     spark_schema,
 )
-from wal2lake.spark.control import CONTROL_SCHEMA, read_control
 from wal2lake.spark.offsets import Offset, Offsets
 from wal2lake.spark.options import SourceOptions
-from wal2lake.spark.read import open_log
 from wal2lake.spark.typed import ExtentGroup, plan_typed, read_typed, typed_schema
+from wal2lake.tables.committed import open_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,13 +171,17 @@ def _outlive_sigterm() -> None:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
 
-def control_stream(spark: SparkSession, config: Config) -> DataFrame:
-    """The managed pipeline's stream: all tables' control rows; it holds back retention under the pipeline's name."""
+def control_stream(spark: SparkSession, config: Config, beginning: int) -> DataFrame:
+    """The managed pipeline's stream: all tables' control rows; it holds back retention under the pipeline's name.
+
+    Without a checkpoint it starts at ``beginning`` (an LSN in bytes).
+    """
     register(spark)
     return (
         spark.readStream.format(FORMAT)
         .option("log", config.log.path)
         .option("maxBytesPerTrigger", str(config.pipeline.max_bytes_per_trigger))
+        .option("startingLsn", str(LSN(beginning)))
         .option("consumer", config.pipeline.name)
         .load()
     )

@@ -21,7 +21,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableColumn, TableSchema
 from wal2lake.errors import ConfigError, SchemaChangeError
-from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent
+from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
 
 PARTITION_ROWS = 100_000  # a partition takes extents until it has about so many log rows
 
@@ -101,7 +101,7 @@ def read_typed(
 ) -> Iterator[pa.RecordBatch]:
     """The table's changes in ``extents``, which lie in the range ``span``, as batches of exactly ``target``.
 
-    Raises SchemaChangeError when the changes do not fit ``target``, and whatever read_table_changes raises.
+    Raises SchemaChangeError when the changes do not fit ``target``, and whatever read_extent raises.
     """
     log = open_log(log_path)
     transactions = log.transactions(*span)

@@ -9,16 +9,16 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
+from wal2lake.errors import InterruptedByUser, SinkError, SparkLostError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.spark.failures import DefectError, SparkLostError, concerning
-from wal2lake.spark.status import PipelineStatus, Rates, State, write_status
+from wal2lake.pipeline.status_file import PipelineStatus, Rates, State, write_status
+from wal2lake.tables.failures import DefectError, concerning
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
-    from wal2lake.spark.batches import Batches
-    from wal2lake.spark.tables import Table
-    from wal2lake.spark.waiting import Waiting
+    from wal2lake.pipeline.batches import Batches
+    from wal2lake.pipeline.waiting import Waiting
+    from wal2lake.tables.table import Table
 
 _EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
 _COUNT_S = 5.0  # rows are counted no more often
@@ -101,7 +101,7 @@ class Progress:
         self.status.waiting_for = stands_still or self._reading.reason
         if self._batches is not None:
             self.status.state = "waiting" if stands_still else "snapshot" if copying else "streaming"
-        for table in list(self._batches.tables.values()) if self._batches else ():
+        for table in self._batches.tables if self._batches else ():
             self._measure_table(table)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
         self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
@@ -116,14 +116,17 @@ class Progress:
 
     def _measure_table(self, table: Table) -> None:
         status = self.status.table(str(table))
-        status.chunks_total = table.chunks
-        status.chunks_done = table.chunks if table.in_lake else table.folder.count_chunks()
+        plan = table.state.plan
+        status.chunks_total = 0 if plan is None else len(plan.chunks)
+        status.chunks_done = status.chunks_total
+        if plan is not None and not table.in_lake:
+            status.chunks_done = table.folder.count_chunks(plan.plan_id)
         status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
         quarantine = table.quarantine
         status.reason = quarantine.reason if quarantine else None
-        applied = self._applied if table.goes_along else table.applied_lsn
+        applied = self._applied if table.ready else table.applied_lsn
         status.applied_lsn = str(LSN(applied or 0))
         status.state = self._state(table)
 
@@ -148,7 +151,7 @@ class Progress:
             return "quarantined"
         if not table.in_lake:
             return "snapshot"
-        if table.syncing is not None:
+        if not table.ready:
             return "catching_up"
         behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)
         return "catching_up" if behind else "streaming"

@@ -1,7 +1,7 @@
 """Reading a table anew: what is known of it is put aside, and the pipeline finds a table that it has not seen.
 
 The rule: nothing of the lake is deleted. First of all the old table moves to a name beside it; whoever dies after that
-is continued by doing it again. Then what the log's folder says of the table goes, with its claim on the log.
+is continued by doing it again. Then what the log's folder says of the table goes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wal2lake.changelog.consumers import claim
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
-from wal2lake.spark.table_folder import TableFolder, known_tables
-from wal2lake.spark.tables import exclusive, snapshots_root
-from wal2lake.spark.target import Target
+from wal2lake.tables.exclusive import exclusive
+from wal2lake.tables.folder import TableFolder, known_tables
+from wal2lake.tables.table import snapshots_root
+from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
@@ -35,25 +35,22 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
             f"Tables below {config.lake.path} cannot be moved: it is not a local path.",
             hint="Move the table's folder there, and its folder below the log's snapshots/, by hand.",
         )
-    log = ChangeLog.open(config.log.path)
+    ChangeLog.open(config.log.path)
     with exclusive(config):
         known = {qualified(*table): table for table in known_tables(snapshots_root(config))}
         for name in names:
             if name not in known:
                 have = f"It knows {', '.join(known)}." if known else "It has read none yet."
                 raise ConfigError(f"The pipeline {config.pipeline.name!r} knows no table {name}.", hint=have)
-        return {name: _put_aside(config, log, *known[name]) for name in dict.fromkeys(names)}
+        return {name: _put_aside(config, *known[name]) for name in dict.fromkeys(names)}
 
 
-def _put_aside(config: Config, log: ChangeLog, namespace: str, name: str) -> Path | None:
+def _put_aside(config: Config, namespace: str, name: str) -> Path | None:
     """Nothing of the table's folder is read: it may be here because of a file there that is damaged."""
     folder, target = TableFolder(snapshots_root(config), namespace, name), Target.of(config, namespace, name)
     lake, aside = Path(target.uri), None
     if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
         aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         lake.rename(aside)
-    folder.lift_quarantine()
-    folder.end_sync()
-    log.forget(claim(target.pipeline, folder.path.name))
     shutil.rmtree(folder.path)
     return aside

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from wal2lake.errors import LockedError, Wal2LakeError
+from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.snapshots import BESIDE_STREAM, Snapshots
+from wal2lake.pipeline.turns import Turns
+from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import PublishedTable
-from wal2lake.spark.batches import Batches
-from wal2lake.spark.snapshot import Snapshots
-from wal2lake.spark.tables import Table
-from wal2lake.spark.waiting import Waiting
+from wal2lake.tables.table import Table
 
 _PAUSE_S = 5.0  # after what time may mend
-_YIELD_S = 0.05  # for a batch that waits for its turn
 _POLL_S = 0.2
 _SMALL_BLOCKS = 8192  # of 8 kB: 64 MB
 
@@ -30,16 +30,16 @@ _SMALL_BLOCKS = 8192  # of 8 kB: 64 MB
 class TableSync:
     """Synchronizes the tables that ``batches`` says are to be.
 
-    ``turn``: held by whoever applies something; ``stream``: the LSN up to which that is done. ``waiting`` is the
+    ``turns``: taken by whoever applies something; ``stream``: the LSN up to which that is done. ``waiting`` is the
     thread's own: a stop ends what it does at the next chunk or step.
     """
 
     def __init__(
-        self, batches: Batches, snapshots: Snapshots, turn: threading.Lock, waiting: Waiting, stream: Callable[[], int]
+        self, batches: Batches, snapshots: Snapshots, turns: Turns, waiting: Waiting, stream: Callable[[], int]
     ) -> None:
         self._batches = batches
         self._snapshots = snapshots
-        self._turn = turn
+        self._turns = turns
         self._waiting = waiting
         self._stream = stream
         self._thread: threading.Thread | None = None
@@ -52,7 +52,7 @@ class TableSync:
             raise self._failure
         if self._thread is not None and self._thread.is_alive():
             return True
-        if not self._batches.syncing():
+        if not self._batches.tables.synchronizing():
             return False
         self._thread = threading.Thread(target=self._work, name="wal2lake table sync", daemon=True)
         self._thread.start()
@@ -76,7 +76,7 @@ class TableSync:
 
     def _work(self) -> None:
         try:
-            while self._batches.syncing():
+            while self._batches.tables.synchronizing():
                 try:
                     self.synchronize()
                 except Wal2LakeError as error:
@@ -100,7 +100,7 @@ class TableSync:
         One table's passing trouble keeps none from that; the first such error is raised at the end.
         """
         passing = self._catch_up()
-        for group in self._groups([table for table in self._batches.syncing() if not table.in_lake]):
+        for group in self._groups([table for table in self._batches.tables.synchronizing() if not table.in_lake]):
             self._take(group)
             passing = self._catch_up() or passing
         if passing is not None:
@@ -108,11 +108,10 @@ class TableSync:
 
     def _catch_up(self) -> Wal2LakeError | None:
         passing: Wal2LakeError | None = None
-        for table in self._batches.syncing():
+        for table in self._batches.tables.synchronizing():
             try:
-                while not self._goes_along(table):
+                while not self._is_there(table):
                     self._waiting.go_on()
-                    time.sleep(_YIELD_S)
             except Wal2LakeError as error:
                 if not error.transient:
                     raise
@@ -123,7 +122,7 @@ class TableSync:
         """The small ones together, then each large one by itself, the largest last: none waits for a larger one."""
         if not unread:
             return
-        with self._turn:
+        with self._turns:
             published = {str(table): table for table in self._batches.published()}
             for gone in (table for table in unread if str(table) not in published):
                 gone.give_up()
@@ -134,14 +133,12 @@ class TableSync:
                 yield [table]
 
     def _take(self, group: Sequence[PublishedTable]) -> None:
-        failed: dict[str, Wal2LakeError] = {}
-        try:
-            failed = self._snapshots.take(group, gently=True)
-        finally:  # whatever ended it, some may be in the lake
-            with self._turn:
-                self._batches.know_taken(group, failed)
+        failed = self._snapshots.take(group, BESIDE_STREAM)
+        with self._turns:
+            self._batches.leave_out(failed)
 
-    def _goes_along(self, table: Table) -> bool:
+    def _is_there(self, table: Table) -> bool:
         """After a step; or it is no business of ours any more, or could not be read this time."""
-        with self._turn:
-            return table.syncing is None or not table.in_lake or self._batches.catch_up(table, self._stream())
+        with self._turns:
+            behind = table.synchronizing and table.in_lake
+            return not behind or self._batches.catch_up(table, self._stream())

@@ -8,7 +8,6 @@ keys are held in memory.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,9 +20,10 @@ from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, TargetError
 from wal2lake.sinks.datafiles import read_batches
 from wal2lake.sinks.folder import Folder
-from wal2lake.spark.chunks import planned_schema
-from wal2lake.spark.table_folder import Done, DoneChunk, SnapshotPlan, TableFolder
-from wal2lake.spark.target import Target
+from wal2lake.tables.chunks import planned_schema
+from wal2lake.tables.state import DoneChunk, Landed, SnapshotPlan
+from wal2lake.tables.table import Table
+from wal2lake.tables.target import Target
 
 _PART_ROWS = 4_000_000
 
@@ -36,19 +36,16 @@ class Stage:
     actions: list[FileAction]
 
 
-def land_snapshot(folder: TableFolder, plan: SnapshotPlan, target: Target, name: tuple[str, str], lsn: int) -> Done:
-    """Commit the finished chunks of ``plan`` so that the target stands at ``lsn``; doing it again changes nothing."""
-    chunks = sorted(folder.chunks(plan.plan_id).values(), key=lambda chunk: chunk.number)
+def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
+    """Commit the finished chunks of the table's plan so that it stands at ``lsn``; doing it again changes nothing."""
+    plan, target = table.plan, table.target
+    chunks = sorted(table.folder.chunks(plan.plan_id).values(), key=lambda chunk: chunk.number)
     stages = stages_of(chunks)
     schema = planned_schema(plan, *name)
     parts = [part for stage in stages[1:] for part in parts_of(stage)]
     commit_stages(target.sink(), [stages[0], *parts], plan, target_schema(schema, target), lsn)
-    if len(stages) > 1:
-        folder.converge_until(max(stage.snapshot.bound_lsn for stage in stages))
-    snapshots = [json.loads(stage.snapshot.to_json()) for stage in stages]
-    done = Done(plan.plan_id, lsn, snapshots)
-    folder.finish(done)
-    return done
+    converges = max(stage.snapshot.bound_lsn for stage in stages) if len(stages) > 1 else 0
+    table.land(Landed(plan.plan_id, lsn, tuple(stage.snapshot for stage in stages), converges))
 
 
 def target_schema(schema: TableSchema, target: Target) -> pa.Schema:
@@ -60,8 +57,7 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
     """The chunks' files by the snapshot that read them, oldest first."""
     stages: dict[SnapshotIdentity, Stage] = {}
     for chunk in chunks:
-        snapshot = SnapshotIdentity.from_json(json.dumps(chunk.snapshot))
-        stage = stages.setdefault(snapshot, Stage(snapshot, []))
+        stage = stages.setdefault(chunk.snapshot, Stage(chunk.snapshot, []))
         stage.actions.extend(FileAction(**action) for action in chunk.actions)
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 

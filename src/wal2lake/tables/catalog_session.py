@@ -16,7 +16,7 @@ _PATIENCE = "1s"  # a lock_timeout
 
 
 @contextmanager
-def asking(dsn: str) -> Iterator[Connection]:
+def catalog_session(dsn: str) -> Iterator[Connection]:
     """A session for the block."""
     settings = {"lock_timeout": _PATIENCE}
     with closing(connect(dsn, application_name="wal2lake pipeline", settings=settings)) as connection:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC, SchemaChangeError
-from wal2lake.spark.table_folder import Chunk, Column, SnapshotPlan, new_plan_id
+from wal2lake.tables.state import Chunk, Column, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
     from wal2lake.postgres.catalog import CatalogColumn, PublishedTable

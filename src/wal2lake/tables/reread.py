@@ -23,11 +23,11 @@ from wal2lake.columnar.copy import decode_copy_rows
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.tables import rows_by_key
-from wal2lake.spark.asking import asking
-from wal2lake.spark.chunks import columns_as_read, table_schema
-from wal2lake.spark.evolve import Source
-from wal2lake.spark.failures import reading
-from wal2lake.spark.target import Target
+from wal2lake.tables.catalog_session import catalog_session
+from wal2lake.tables.chunks import columns_as_read, table_schema
+from wal2lake.tables.evolve import Source
+from wal2lake.tables.failures import reading
+from wal2lake.tables.target import Target
 
 Mask = npt.NDArray[np.bool_]
 
@@ -82,7 +82,7 @@ def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table
 
     None when the table is not published any more. Raises LockedError when somebody's lock is in the way.
     """
-    with asking(source.dsn) as connection:
+    with catalog_session(source.dsn) as connection:
         published = published_tables(connection, source.publication)
         table = next((table for table in published if table.relation_id == source.relation_id), None)
         if table is None:

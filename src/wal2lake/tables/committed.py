@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -13,9 +12,12 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.changes import Changes, Policy, decode_changes
 from wal2lake.columnar.types import TableSchema
-from wal2lake.spark.failures import reading_log
+from wal2lake.tables.failures import reading_log
 
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
+
+
+_opened: dict[str, ChangeLog] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,6 @@ class CommittedChanges:
     commits: Commits
 
 
-def read_table_changes(
-    log_path: str, relation_id: int, start: int, end: int, rules: DecodeRules | None = None
-) -> Iterator[CommittedChanges]:
-    """All changes of the relation in transactions with ``start`` < end LSN ≤ ``end``, in commit order.
-
-    One item per schema version and CHUNK_ROWS of an extent; Truncates that name the relation are rows of kind 'T'.
-    The same range gives the same rows however often it is read. Raises LogCorruptError, LogMismatchError (the range
-    is no longer held), ProtocolError, UnrepresentableError.
-    """
-    log = open_log(log_path)
-    with reading_log(log_path):
-        transactions = log.transactions(start, end)
-        extents = list(log.plan(start, end))
-    for extent in extents:
-        yield from read_extent(log, extent, relation_id, transactions, rules)
-
-
 def read_extent(
     log: ChangeLog,
     extent: Extent,
@@ -58,7 +43,12 @@ def read_extent(
     transactions: pa.Table,
     rules: DecodeRules | None = None,
 ) -> Iterator[CommittedChanges]:
-    """The relation's changes in one extent; ``transactions`` is the log's index of a range that encloses it."""
+    """The relation's changes in one extent; ``transactions`` is the log's index of a range that encloses it.
+
+    One item per schema version and CHUNK_ROWS; Truncates that name the relation are rows of kind 'T'. The same extent
+    gives the same rows however often it is read. Raises LogCorruptError, LogMismatchError (it is no longer held),
+    ProtocolError, UnrepresentableError.
+    """
     rules = rules or DecodeRules()
     with reading_log(str(log.storage.root)):
         if relation_id not in log.counts(extent):
@@ -75,13 +65,13 @@ def read_extent(
 
 
 def open_log(path: str) -> ChangeLog:
-    """The log as it is now; a Python worker that Spark uses again has read most of its metadata already."""
+    """The log as it is now; a Python worker that Spark uses again has read most of its metadata already.
+
+    Unless another log stands in its place by now, of which it has read nothing.
+    """
     with reading_log(path):
-        log = _opened(path)
-        log.refresh()
-        return log
-
-
-@lru_cache(maxsize=4)
-def _opened(path: str) -> ChangeLog:
-    return ChangeLog.open(path)
+        log = ChangeLog.open(path)
+        if path not in _opened or _opened[path].identity != log.identity:
+            _opened[path] = log
+        _opened[path].refresh()
+        return _opened[path]

@@ -15,8 +15,8 @@ import pyarrow as pa
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
-from wal2lake.spark.failures import reading_log
-from wal2lake.spark.read import DecodeRules, open_log
+from wal2lake.tables.committed import DecodeRules, open_log
+from wal2lake.tables.failures import reading_log
 
 CONTROL_SCHEMA = pa.schema(
     [

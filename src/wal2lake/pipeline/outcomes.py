@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from wal2lake.errors import LockedError, Wal2LakeError
-from wal2lake.spark.apply import ApplyTask, TableBatch
-from wal2lake.spark.failures import TABLE_ERRORS, concerning
+from wal2lake.pipeline.apply import ApplyTask, TableBatch
+from wal2lake.tables.failures import TABLE_ERRORS, concerning
 
 Result = TypeVar("Result")
 

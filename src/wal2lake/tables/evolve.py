@@ -26,11 +26,12 @@ from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
-from wal2lake.spark.asking import asking
-from wal2lake.spark.chunks import columns_as_read, require_columns
-from wal2lake.spark.landing import target_schema
-from wal2lake.spark.table_folder import Followed, SnapshotPlan, TableFolder
-from wal2lake.spark.target import Target
+from wal2lake.tables.catalog_session import catalog_session
+from wal2lake.tables.chunks import columns_as_read, require_columns
+from wal2lake.tables.landing import target_schema
+from wal2lake.tables.state import Followed, SnapshotPlan
+from wal2lake.tables.table import Table
+from wal2lake.tables.target import Target
 
 Fill = Mapping[str, "pa.Scalar"]
 
@@ -62,9 +63,7 @@ class Present:
 class Follower:
     """Brings one table's target to the schemas that the log announces."""
 
-    folder: TableFolder
-    plan: SnapshotPlan
-    target: Target
+    table: Table
     source: Source
 
     def follow(self, versions: Sequence[TableSchema], start: int, end: int, *, announced: bool) -> Fill:
@@ -74,36 +73,36 @@ class Follower:
         Raises SchemaChangeError for what a target cannot follow, LockedError when somebody's lock is in the way.
         Doing it again changes nothing.
         """
-        before = self.folder.followed()
+        before = self.table.state.followed
         news = [schema for schema in versions if schema.digest not in before.digests]
         if not versions or not (news or announced or len(versions) > 1):
             return {}
-        with asking(self.source.dsn) as connection:
+        with catalog_session(self.source.dsn) as connection:
             present = self._present(connection)
             followed = before
             for schema in _not_yet_followed(versions, before, start, end):
                 require_columns(schema)
-                require_key(schema, self.plan)
-                require_unique(schema, self.plan, present)
+                require_key(schema, self.table.plan)
+                require_unique(schema, self.table.plan, present)
                 followed = follow(followed, schema, present)
             fill = self._fill(connection, versions, present)
         for schema in news:
-            adding = fill if self.target.mode == "mirror" else None
-            self.target.sink().evolve(target_schema(schema, self.target), adding)
+            adding = fill if self.table.target.mode == "mirror" else None
+            self.table.target.sink().evolve(target_schema(schema, self.table.target), adding)
         if followed != before:
-            self.folder.follow(replace(followed, lsn=end))
+            self.table.follow(replace(followed, lsn=end))
         return fill
 
     def _present(self, connection: Connection) -> Present:
         oid = self.source.relation_id
         files = set(filter(None, heap_files(connection, [oid])[oid].split(",")))
-        rewritten = not files.issuperset(filter(None, self.plan.heap.split(",")))
+        rewritten = not files.issuperset(filter(None, self.table.plan.heap.split(",")))
         keys = unique_keys(connection, oid)
-        return Present(live_columns(connection, oid), self.plan.attributes, rewritten, keys)
+        return Present(live_columns(connection, oid), self.table.plan.attributes, rewritten, keys)
 
     def _fill(self, connection: Connection, versions: Sequence[TableSchema], present: Present) -> dict[str, pa.Scalar]:
         """The fast defaults of younger columns; those without hold NULL in older rows unless these were rewritten."""
-        younger = _younger_columns(versions, {column.name for column in self.plan.columns})
+        younger = _younger_columns(versions, {column.name for column in self.table.plan.columns})
         live = {name: present.columns[name] for name in younger if name in present.columns}
         wanted = [name for name, column in live.items() if column.fast_default]
         for name, column in live.items():
@@ -112,7 +111,7 @@ class Follower:
                 _refuse(versions[-1], name, message)
         published = published_tables(connection, self.source.publication) if wanted else []
         table = next((table for table in published if table.relation_id == self.source.relation_id), None)
-        return _fast_defaults(connection, table, wanted, self.target) if table is not None else {}
+        return _fast_defaults(connection, table, wanted, self.table.target) if table is not None else {}
 
 
 def _not_yet_followed(

@@ -1,24 +1,19 @@
-"""Whose failure it is: Spark's becomes one of our errors, so the supervisor knows what waiting can mend; one table's
-names the table and its cure, so that the others can go on.
+"""Whose failure it is: one table's names the table and its cure, so that the others can go on.
 
 Work for one table that fails in a way nobody foresaw is that table's failure too: the same data would end the pipeline
 again and again, and with it all other tables. What the system lacks (memory, a device, disk) is everybody's, and so is
 a change log that cannot be read: no table is left out for either.
-
-Spark carries an exception of a Python process (the source's, a worker's) as text with its traceback. One of ours is
-recognised by its class name there; all else is Spark's own trouble, and worth a restart.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import re
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
@@ -32,13 +27,13 @@ from wal2lake.errors import (
     ServerConfigError,
     ServerError,
     SlotLostError,
-    SparkError,
+    SparkLostError,
     UnrepresentableError,
     Wal2LakeError,
 )
 from wal2lake.postgres.errors import map_error
 from wal2lake.sinks.base import TargetError
-from wal2lake.spark.table_folder import Quarantine
+from wal2lake.tables.state import Quarantine
 from wal2lake.wire.command_text import quote_identifier
 
 if TYPE_CHECKING:
@@ -46,14 +41,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _CODE: Final = Path(wal2lake.__file__).parent
-
-_OURS = re.compile(r"^wal2lake\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
-
-
-class SparkLostError(SparkError):
-    """A Spark job or query ended for a reason of Spark's own: a process died, memory ran out, a worker was lost."""
-
-    transient: ClassVar[bool] = True
 
 
 class DefectError(Wal2LakeError):
@@ -157,19 +144,6 @@ def reading(table: PublishedTable) -> Iterator[None]:
     except (ServerError, ServerConfigError, SlotLostError) as error:
         hint = "Mend the table, or take it out of the publication; then start again."
         raise ServerError(error.message, hint=hint, relation=str(table)) from error
-
-
-def spark_failure(error: BaseException) -> Wal2LakeError:
-    """The error of ours that stands in Spark's text, else SparkLostError with its first line."""
-    text = str(error)
-    kinds = {kind.__name__: kind for kind in _descendants(Wal2LakeError)}
-    for name, message in reversed(_OURS.findall(text)):
-        if name in kinds:
-            return kinds[name](message)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return SparkLostError(
-        f"Spark gave up: {first}", hint="What it printed says more; the work goes on from where it was."
-    )
 
 
 def quarantine_error(quarantined: Sequence[tuple[str, Quarantine]]) -> Wal2LakeError:

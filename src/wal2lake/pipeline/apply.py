@@ -1,7 +1,7 @@
-"""A batch of the log into the tables: planned from control rows, done by one task per table (append: several).
+"""A batch of the log into the tables: planned once, by the driver; done by one task per table (append: several).
 
-The rule: what a task does depends on its item and the target's applied LSN alone. It reads from there when that is
-later than the batch's start, so a batch that is run again, or overlaps what is applied, applies nothing twice.
+The rule: what a task does depends on its part of the plan and the target's applied LSN alone. It passes over what is
+applied already, so a batch that is run again, or overlaps what is applied, applies nothing twice.
 """
 
 from __future__ import annotations
@@ -10,29 +10,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits, envelope
 from wal2lake.apply.events import TRUNCATE
 from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.apply.visibility import select, visible
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
+from wal2lake.lsn import LSN
 from wal2lake.names import qualified
+from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.sinks.datafiles import align
-from wal2lake.spark.evolve import Fill, Source
-from wal2lake.spark.failures import reading_log
-from wal2lake.spark.read import CommittedChanges, DecodeRules, open_log, read_extent, read_table_changes
-from wal2lake.spark.reread import complete, orphans, read_again
-from wal2lake.spark.table_folder import TableFolder
-from wal2lake.spark.target import Target
+from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
+from wal2lake.tables.evolve import Fill, Source
+from wal2lake.tables.failures import reading_log
+from wal2lake.tables.reread import complete, orphans, read_again
+from wal2lake.tables.target import Target
+
+Xids = npt.NDArray[np.uint32]
+
 
 _APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
@@ -65,11 +70,10 @@ class ApplyTask:
 
     ``snapshot``: the oldest that read the table, while it may have seen some of the batch. In append mode several tasks
     share a table: ``parts`` are those of the batch that this one does, ``standing`` is where all of them found the
-    target, and where the commit of what they wrote must find it.
+    target, and where the commit of what they wrote must find it. ``converges_lsn``: as in Landed.
     """
 
     log_path: str
-    root: str
     batch: TableBatch
     parts: tuple[tuple[Extent, str, int], ...]
     key: tuple[str, ...]
@@ -77,7 +81,7 @@ class ApplyTask:
     source: Source
     snapshot: SnapshotIdentity | None
     fill: Fill
-    converging: bool
+    converges_lsn: int
     standing: SinkState | None = None
 
     def __str__(self) -> str:
@@ -88,7 +92,12 @@ class ApplyTask:
         return DecodeRules(self.target.unrepresentable, self.target.text_columns)
 
 
-def plan_batch(rows: Iterable[Mapping[str, Any]]) -> list[TableBatch]:
+def plan_batch(log: ChangeLog, start: int, end: int, rules: DecodeRules) -> list[TableBatch]:
+    """What the transactions in (start, end] hold of each relation, by name, from the log's index."""
+    return by_relation(control_rows(log, start, end, rules))
+
+
+def by_relation(rows: Iterable[Mapping[str, Any]]) -> list[TableBatch]:
     """Control rows (CONTROL_SCHEMA) of one batch, in the log's order, as one item per relation, by name."""
     name = itemgetter("namespace", "table", "relation_id")
     return [_table_batch(list(own)) for _, own in groupby(sorted(rows, key=name), key=name)]
@@ -123,31 +132,30 @@ def split(batch: TableBatch) -> list[tuple[tuple[Extent, str, int], ...]]:
 
 
 def schema_versions(
-    log_path: str, batch: TableBatch, snapshot: SnapshotIdentity | None, rules: DecodeRules
+    log: ChangeLog, batch: TableBatch, snapshot: SnapshotIdentity | None, rules: DecodeRules
 ) -> list[TableSchema]:
     """The schemas of the batch's changes in order, without those of changes that the snapshot has seen.
 
     None is the one before it, but one may come back.
     """
-    log = open_log(log_path)
     versions: list[TableSchema] = []
     for extent, digest, _ in batch.parts:
         if versions and versions[-1].digest == digest:
             continue
-        with reading_log(log_path):
+        with reading_log(str(log.storage.root)):
             run = log.relation_runs(extent, batch.relation_id)[-1]
-            rows = log.read(extent)
-        mine = (rows["relation_id"].to_numpy() == batch.relation_id) | (rows["tag"].to_numpy() == TRUNCATE)
-        if snapshot is None or not visible(rows["xid"].to_numpy()[mine], snapshot).all():
+            seen = snapshot is not None and bool(visible(_xids(log, extent, batch.relation_id), snapshot).all())
+        if not seen:
             versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
     return versions
 
 
-def announced_relations(log_path: str, batches: Sequence[TableBatch]) -> set[int]:
-    """The relations that the server announced in a batch, of which ``batches`` are the parts: as it does after every
-    change of one, and every reconnect."""
-    with reading_log(log_path):
-        return open_log(log_path).announced(batches[0].start, batches[0].end) if batches else set()
+def _xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:
+    """Of the extent's changes of the relation, and of its Truncates, whatever they name."""
+    heads = log.heads(extent)
+    mine = (heads["relation_id"].to_numpy() == relation_id) | (heads["tag"].to_numpy() == TRUNCATE)
+    found: Xids = heads["xid"].to_numpy()[mine]
+    return found
 
 
 def apply_mirror(task: ApplyTask) -> int:
@@ -156,19 +164,29 @@ def apply_mirror(task: ApplyTask) -> int:
     state = standing(sink, str(task.batch))
     if state.applied_lsn >= task.batch.end:
         return 0
-    start = max(task.batch.start, state.applied_lsn)
-    found = read_table_changes(task.log_path, task.batch.relation_id, start, task.batch.end, task.rules)
-    changes = [kept for c in found if len(kept := fresh(c, start, task.snapshot).changes)]
+    found = _read(task, state.applied_lsn)
+    changes = [kept.changes for kept in found if len(kept.changes)]
     if not changes:
         due = sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
     else:
         folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
-        if task.converging and isinstance(folded, Folded):
-            folded = _converged(task, folded)
-        due = sink.merge(folded, task.batch.end, state.applied_lsn)
+        converges_lsn = None
+        if task.batch.start < max(task.converges_lsn, state.converges_lsn) and isinstance(folded, Folded):
+            folded, converges_lsn = _converged(task, folded, state.converges_lsn)
+        due = sink.merge(folded, task.batch.end, state.applied_lsn, converges_lsn)
     if due:
         sink.maintain()
     return sum(map(len, changes))
+
+
+def _read(task: ApplyTask, applied: int) -> Iterator[CommittedChanges]:
+    """The task's parts, without what is applied and what the snapshot's rows hold."""
+    log = open_log(task.log_path)
+    with reading_log(task.log_path):
+        transactions = log.transactions(task.batch.start, task.batch.end)
+    for extent, _, _ in task.parts:
+        for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):
+            yield fresh(found, applied, task.snapshot)
 
 
 def maintain(task: ApplyTask) -> None:
@@ -183,14 +201,9 @@ def write_changes(task: ApplyTask) -> list[FileAction]:
 
 
 def _envelopes(task: ApplyTask, state: SinkState) -> Iterator[pa.RecordBatch]:
-    log = open_log(task.log_path)
-    with reading_log(task.log_path):
-        transactions = log.transactions(task.batch.start, task.batch.end)
-    for extent, _, _ in task.parts:
-        for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):
-            kept = fresh(found, state.applied_lsn, task.snapshot)
-            for batch in envelope(kept.changes, kept.commits, task.key).to_batches():
-                yield align(batch, state.schema)
+    for kept in _read(task, state.applied_lsn):
+        for batch in envelope(kept.changes, kept.commits, task.key).to_batches():
+            yield align(batch, state.schema)
 
 
 def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:
@@ -214,12 +227,11 @@ def standing(sink: Sink, relation: str) -> SinkState:
     return state
 
 
-def _converged(task: ApplyTask, folded: Folded) -> Folded:
-    """What the target cannot say is read again; how long that may go on is durable before it is committed."""
+def _converged(task: ApplyTask, folded: Folded, known: int) -> tuple[Folded, LSN | None]:
+    """What the target cannot say is read again; how long that may go on belongs into the same commit."""
     orphaned = orphans(folded, task.target.sink().holds)
     if not orphaned.any():
-        return folded
+        return folded, None
     keys = folded.upserts.select(list(folded.key)).filter(pa.array(orphaned))
     rows, bound = read_again(keys, task.source, task.target)
-    TableFolder(Path(task.root), task.batch.namespace, task.batch.name).converge_until(bound)
-    return complete(folded, orphaned, rows)
+    return complete(folded, orphaned, rows), LSN(bound) if bound > known else None

@@ -1,0 +1,216 @@
+"""Applying a batch: targets follow their tables' schemas, then one job does all tables that go along with the stream.
+
+A table that is new is read before the stream begins, or else beside it (tablesync.py): no batch waits for one.
+An error that concerns one table quarantines it and the others go on; any other is raised once every table that met
+none is at the batch's end, so a transient one costs no other table its progress. A table that somebody's lock shuts
+falls behind the stream, and catches up when the lock is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import Wal2LakeError
+from wal2lake.pipeline.apply import (
+    ApplyTask,
+    TableBatch,
+    apply_mirror,
+    maintain,
+    plan_batch,
+    schema_versions,
+    split,
+    standing,
+    write_changes,
+)
+from wal2lake.pipeline.engine import Jobs
+from wal2lake.pipeline.outcomes import Outcomes
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.sinks.base import FileAction
+from wal2lake.tables.catalog_session import catalog_session
+from wal2lake.tables.committed import DecodeRules
+from wal2lake.tables.evolve import Follower, Source
+from wal2lake.tables.failures import quarantine_error
+from wal2lake.tables.table import Table, Tables
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+
+
+class Batches:
+    """What the stream calls between two offsets; not for two threads at once."""
+
+    def __init__(self, config: Config, jobs: Jobs, log: ChangeLog, tables: Tables, snapshots: Snapshots) -> None:
+        self.config = config
+        self.tables = tables
+        self.changes: dict[str, int] = {}
+        self._jobs = jobs
+        self._log = log
+        self._snapshots = snapshots
+        self._retried = self._discovered = False
+
+    def published(self) -> list[PublishedTable]:
+        """The publication's tables as they are now, each known from then on. Raises LockedError."""
+        with catalog_session(self.config.source.dsn) as connection:
+            found = published_tables(connection, self.config.source.publication)
+        for table in found:
+            self.tables.of(table.namespace, table.name)
+        return found
+
+    def discover(self, end: int, *, beside: bool = False) -> None:
+        """See to every published table that is not in the lake; ``end``: where the stream stands.
+
+        If the lake has none at all and nothing was streamed they are read now, unless a stream runs ``beside``; else
+        they begin to be synchronized. The first call tries those again too that were left out before; what a transient
+        error kept it from is left to the next one. Raises LockedError (see ``catalog_session``).
+        """
+        self._retry_once()
+        unread = [table for table in self.published() if self._is_unread(self._table(table))]
+        if beside or end > self._log.start_lsn or self.tables.some_in_lake:
+            for table in unread:
+                self._table(table).begin(end)
+        elif unread:
+            self.leave_out(self._snapshots.take(unread))
+        self._discovered = True
+
+    def _retry_once(self) -> None:
+        """The tables of the lake that were left out when the last run ended, published or not."""
+        for table in () if self._retried else self.tables:
+            if table.quarantine is not None and table.in_lake:
+                table.retry()
+        self._retried = True
+
+    def _is_unread(self, table: Table) -> bool:
+        return not table.in_lake and not table.synchronizing and not (self._discovered and table.quarantine)
+
+    def leave_out(self, failed: dict[str, Wal2LakeError]) -> None:
+        """Tables, by name, that could not be read."""
+        for table in self.tables:
+            if error := failed.get(str(table)):
+                table.set_quarantine(error, 0)
+
+    def apply(self, start: int, end: int) -> None:
+        """Apply the batch (start, end]."""
+        self._log.refresh()
+        planned = [(item, self._of(item)) for item in plan_batch(self._log, start, end, self._rules)]
+        for _, table in planned:
+            self._admit(table, start)
+        for item in self._apply_parts([item for item, table in planned if table.ready]).locked():
+            self._of(item).fall_behind(start)
+
+    def catch_up(self, table: Table, end: int) -> bool:
+        """Apply what ``table`` has missed, as much as a batch may hold, and make that durable.
+
+        ``end``: where the stream stands. True when the table is there and goes along, or cannot.
+        """
+        start = table.applied_lsn
+        if start is not None and start < end:
+            self._log.refresh()
+            reach = min(end, self._log.end_lsn_within(start, max_bytes=self.config.pipeline.max_bytes_per_trigger))
+            step = reach if reach > start else end
+            planned = plan_batch(self._log, start, step, self._rules)
+            outcomes = self._apply_parts([item for item in planned if str(item) == str(table)])
+            for _, error in outcomes.others:
+                raise error
+            if outcomes.failed:
+                return True
+            if step < end:
+                table.fall_behind(step)
+                return False
+        table.become_ready()
+        return True
+
+    def require_all(self) -> None:
+        """Raise the reason of the tables that are left out, if any are."""
+        if left_out := self.tables.quarantined():
+            raise quarantine_error(left_out)
+
+    def _admit(self, table: Table, start: int) -> None:
+        """The log brings changes of a table that is not in the lake: it was published since it was last asked, or is
+        left out until it can be read, and whatever snapshot reads it then has seen what is passed over now."""
+        if table.in_lake or table.synchronizing:
+            return
+        if table.quarantine is None:
+            table.begin(start)
+        else:
+            table.pass_over()
+
+    def _apply_parts(self, items: Sequence[TableBatch]) -> Outcomes:
+        """Bring each table's part into the lake, if it can be; those that cannot go on are left out from there."""
+        outcomes = Outcomes()
+        tasks: list[ApplyTask] = []
+        announced = self._log.announced(items[0].start, items[0].end) if items else set()
+        for item in items:
+            with outcomes.noting(item):
+                tasks += self._tasks(item, item.relation_id in announced)
+        try:
+            (self._merge if self.config.lake.mode == "mirror" else self._append)(tasks, outcomes)
+        finally:
+            for item, reason in outcomes.failed.values():
+                self._of(item).set_quarantine(reason, item.start)
+        return outcomes
+
+    def _tasks(self, item: TableBatch, announced: bool) -> list[ApplyTask]:
+        """What is to be done of ``item``, after the target has followed its schemas.
+
+        Also when the snapshot holds all of it already: the commit that says how far the table is has to be made.
+        """
+        table = self._of(item)
+        snapshot = table.snapshot_at(item.start)
+        versions = schema_versions(self._log, item, snapshot, self._rules)
+        if not table.is_of(item.relation_id) and not versions:
+            return []  # another table of this name, which was gone before this one was read
+        table.require_relation(item.relation_id)
+        source = Source(self.config.source.dsn, self.config.source.publication, item.relation_id)
+        task = ApplyTask(
+            log_path=self.config.log.path,
+            batch=item,
+            parts=item.parts,
+            key=table.plan.key,
+            target=table.target,
+            source=source,
+            snapshot=snapshot,
+            fill=Follower(table, source).follow(versions, item.start, item.end, announced=announced),
+            converges_lsn=table.landed.converges_lsn,
+        )
+        if self.config.lake.mode == "mirror":
+            return [task]
+        state = standing(table.target.sink(), str(item))
+        parts = split(item) if state.applied_lsn < item.end else []
+        return [replace(task, parts=own, standing=state) for own in parts]
+
+    def _merge(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
+        for task, changes in outcomes.succeeded(tasks, self._jobs.run(apply_mirror, tasks)):
+            self._count(task.batch, changes)
+
+    def _append(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
+        """Commit what the tasks of a table wrote, all of it or nothing."""
+        written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
+        for task, actions in outcomes.succeeded(tasks, self._jobs.run(write_changes, tasks)):
+            written.setdefault(str(task.batch), (task, []))[1].extend(actions)
+        due: list[ApplyTask] = []
+        for task, actions in written.values():
+            found = task.standing
+            assert found is not None
+            with outcomes.noting(task.batch):
+                if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
+                    due.append(task)
+                self._count(task.batch, task.batch.changes)
+        outcomes.succeeded(due, self._jobs.run(maintain, due))
+
+    def _count(self, item: TableBatch, changes: int) -> None:
+        self.changes[str(item)] = self.changes.get(str(item), 0) + changes
+
+    def _of(self, item: TableBatch) -> Table:
+        return self.tables.of(item.namespace, item.name)
+
+    def _table(self, table: PublishedTable) -> Table:
+        return self.tables.of(table.namespace, table.name)
+
+    @property
+    def _rules(self) -> DecodeRules:
+        settings = self.config.pipeline
+        return DecodeRules(settings.unrepresentable, settings.text_columns)

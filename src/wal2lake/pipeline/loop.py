@@ -1,0 +1,182 @@
+"""The managed pipeline: snapshot what is not in the lake yet, then follow the log batch by batch, all tables at once.
+
+The stream says where batches end, and remembers that in its checkpoint; what a batch holds is planned here, from the
+log's index.
+
+The rule: nothing is decided from memory. What is applied stands in the tables' commits, what is read in the log's
+folder, how far the stream is in its checkpoint; so it may be killed anywhere and started again. Every table of a
+batch ends at the same LSN. A table that cannot go on is quarantined, durably and with its reason; the others go on,
+the log keeps what it will need (a consumer of its own), and each start tries it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import InterruptedByUser, LockedError, SparkLostError, Wal2LakeError
+from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.engine import Engine, Jobs, Stream
+from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.status_file import Ticker
+from wal2lake.pipeline.sync import TableSync
+from wal2lake.pipeline.tracking import Progress
+from wal2lake.pipeline.turns import Turns
+from wal2lake.pipeline.waiting import Waiting
+from wal2lake.tables.exclusive import exclusive
+from wal2lake.tables.table import Tables
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+
+_POLL_S = 0.2
+_STATUS_S = 1.0
+_HOUSEKEEPING_S = 30.0  # new tables are discovered for, old segments removed
+_logger = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """One run. ``stop`` ends it after the batch under way; a snapshot under way is left where it is."""
+
+    def __init__(self, config: Config, engine: Engine, stop: threading.Event) -> None:
+        self._config = config
+        self._engine = engine
+        self._stop = stop
+        self._waiting, self._reading = Waiting(stop), Waiting(stop)
+        self._progress = Progress(config, self._waiting, self._reading)
+        self._turns = Turns()  # of batches, steps of the table sync, and discoveries of new tables
+        self._failure: BaseException | None = None
+        self._snapshots: Snapshots | None = None
+        self._streams = False
+
+    def run(self, *, until: int | None = None, available_now: bool = False) -> None:
+        """See spark/pipeline.py."""
+        try:
+            log = self._await_log()
+            alone, told = exclusive(self._config, self._stop), self._progress.last_word(self._stop)
+            with alone, told, Ticker(self._tick, _STATUS_S), self._engine as jobs:
+                self._work(jobs, log, until, available_now)
+        except (InterruptedByUser, SparkLostError):
+            if not self._stop.is_set():
+                raise
+
+    def _await_log(self) -> ChangeLog:
+        path = self._config.log.path
+        while not ChangeLog.exists(path):
+            self._waiting.pause(f"Waiting for capture to create the change log at {path}.")
+        log = ChangeLog.open(path)
+        position = self._position(log)
+        log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
+        self._progress.open(position)
+        return log
+
+    def _position(self, log: ChangeLog) -> int:
+        """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
+        return max(self._engine.committed_lsn() or 0, log.beginning())
+
+    def _work(self, jobs: Jobs, log: ChangeLog, until: int | None, available_now: bool) -> None:
+        self._waiting.go_on()
+        tables = Tables(self._config)
+        snapshots = Snapshots(self._config, jobs, tables, log.start_lsn, self._reading)
+        self._snapshots = snapshots
+        self._batches = Batches(self._config, jobs, log, tables, snapshots)
+        self._progress.follow(self._batches)
+        while not self._discover(self._position(log)) and not tables.some_in_lake:
+            self._waiting.pause("Waiting for other sessions' locks to see what is published.")
+        self._waiting.go_on()
+        sync = TableSync(self._batches, snapshots, self._turns, self._reading, lambda: self._progress.applied)
+        stream = self._engine.stream(log.beginning(), self._batch, available_now=available_now)
+        self._streams = True
+        try:
+            self._watch(stream, sync, until)
+        except InterruptedByUser:  # while tables were waited for that come in beside the stream
+            if not self._stop.is_set():
+                raise
+        finally:
+            self._end(stream, sync)
+        self._batches.require_all()
+
+    def _batch(self, number: int, start: int, end: int) -> None:
+        """What the stream calls, in a thread of its own."""
+        with self._turns:
+            try:
+                if self._waiting.closed:
+                    raise InterruptedByUser("The pipeline is ending.")
+                self._batches.apply(start, end)
+                self._progress.status.batch = number
+                self._progress.advance(end)
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+
+    def _watch(self, stream: Stream, sync: TableSync, until: int | None) -> None:
+        discovered = time.monotonic()
+        log = ChangeLog.open(self._config.log.path)  # this thread's own
+        while stream.running and not self._stop.is_set():
+            self._wait(stream)
+            synchronized = not sync.tick()
+            self._progress.advance(stream.lsn)
+            if until is not None and synchronized and self._progress.reached(until):
+                break
+            if time.monotonic() - discovered >= _HOUSEKEEPING_S:
+                with self._turns:
+                    self._discover(self._progress.applied)
+                    self._trim(log)
+                discovered = time.monotonic()
+        self._wait(stream)
+        if not self._stop.is_set():
+            sync.finish()  # the log as it is, for all tables
+        with self._turns:
+            self._trim(log)  # a run of few seconds had no other turn
+
+    def _trim(self, log: ChangeLog) -> None:
+        log.refresh()
+        log.trim(self._config.log.retention_seconds)
+
+    def _discover(self, end: int) -> bool:
+        """Look for new tables between batches, the stream standing at ``end``; False when that must be done again.
+
+        A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake.
+        """
+        try:
+            self._batches.discover(end, beside=self._streams)
+        except Wal2LakeError as error:
+            passing = isinstance(error, LockedError) or self._batches.tables.some_in_lake
+            if not error.transient or not passing:
+                raise
+            _logger.warning("Looking for new tables again later: %s", error)
+            return False
+        return True
+
+    def _wait(self, stream: Stream) -> None:
+        """A little, or until the stream ends; raises why it failed."""
+        try:
+            stream.wait(_POLL_S)
+        except SparkLostError as error:
+            raise (self._failure or self._log_trouble() or error) from error
+
+    def _log_trouble(self) -> Wal2LakeError | None:
+        """What whoever asks the log for its positions, in a process of Spark's, may have met."""
+        try:
+            ChangeLog.open(self._config.log.path).end_lsn_within(self._progress.applied, max_rows=1)
+        except Wal2LakeError as error:
+            return error
+        return None
+
+    def _end(self, stream: Stream, sync: TableSync) -> None:
+        """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
+        self._waiting.close()
+        sync.end()
+        with self._turns:
+            pass
+        stream.stop()
+
+    def _tick(self) -> None:
+        """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""
+        copying = self._snapshots is not None and self._snapshots.copying
+        if self._snapshots is not None and self._stop.is_set():
+            self._snapshots.cancel()
+        self._progress.write(copying and not self._streams)

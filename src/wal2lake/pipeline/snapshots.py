@@ -1,0 +1,230 @@
+"""Snapshots: consistent, parallel and resumable at once. One keeper per round, one Spark task per chunk.
+
+The rule: a chunk is durable the moment its task ends, with the identity of the snapshot that it was read under.
+If the keeper or the driver dies, the next round reads what is left under a new snapshot. A mirror with a key takes
+chunks of several snapshots: older ones are committed first, newer ones replace rows of the same key, and the log's
+events, filtered by the oldest snapshot, bring all of them to one state. Without a key, and in append mode, nothing
+could tell a moved row from a second one: there the chunks of a snapshot that is gone are thrown away.
+
+No lock is held from chunk to chunk: a session that waits for an exclusive one (TRUNCATE, ALTER TABLE) would make the
+tasks queue behind it and never get theirs. Instead heap files are noted before the snapshot and columns after it, and
+each task makes sure, under COPY's own lock, that the table was not rewritten since; if it was, it is read anew.
+
+Before a snapshot is taken, every transaction that writes at that time has ended: what it wrote before the table was
+published is not in the log, so the snapshot must decide about all of it (as PostgreSQL's own table synchronisation
+has it by creating a slot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wal2lake.errors import Wal2LakeError
+from wal2lake.pipeline.engine import Jobs
+from wal2lake.pipeline.waiting import Waiting
+from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
+from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files
+from wal2lake.tables.catalog_session import catalog_session
+from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, table_schema
+from wal2lake.tables.copy import CopyTask, TableChangedError, copy_chunk
+from wal2lake.tables.failures import TABLE_ERRORS, concerning
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.landing import land_snapshot
+from wal2lake.tables.state import Chunk, SnapshotPlan
+from wal2lake.tables.table import Table, Tables, snapshots_root
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+
+_ROUNDS = 20
+_TAG = "wal2lake-snapshot"  # of the jobs that read chunks
+_NAMED = 5  # of the transactions that are waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much of the machine reading takes: so many cores are left to others, in waves between which other threads'
+    jobs get their turn; and after so many seconds a chunk waits for a lock no more (0: it waits; LockedError)."""
+
+    spare_cores: int = 0
+    lock_timeout_s: int = 0
+
+
+ALONE = Pace()
+BESIDE_STREAM = Pace(spare_cores=1, lock_timeout_s=5)
+
+
+class Snapshots:
+    """Brings tables into the lake, so that they stand at ``lsn``, where the log starts.
+
+    ``copying`` tells other threads that chunks are being read.
+    """
+
+    def __init__(self, config: Config, jobs: Jobs, tables: Tables, lsn: int, waiting: Waiting) -> None:
+        self._config = config
+        self._jobs = jobs
+        self._tables = tables
+        self._lsn = lsn
+        self._waiting = waiting
+        self.copying = False
+
+    def take(self, tables: Sequence[PublishedTable], pace: Pace = ALONE) -> dict[str, Wal2LakeError]:
+        """Bring ``tables`` into the lake, as ``read`` and ``land`` say; those that cannot be come with their reason."""
+        failed = self.read(tables, pace)
+        return failed | self.land([table for table in tables if str(table) not in failed])
+
+    def read(self, tables: Sequence[PublishedTable], pace: Pace = ALONE) -> dict[str, Wal2LakeError]:
+        """Read ``tables`` into data files; those that cannot be read come back with their reason.
+
+        Raises what concerns more than one table; whatever is read by then stays read.
+        """
+        failed: dict[str, Wal2LakeError] = {}
+        with self._copying():
+            for _ in range(_ROUNDS):
+                unread = [t for t in tables if str(t) not in failed and not self._is_read(t)]
+                if not unread or not self._copy(unread, failed, pace):
+                    break
+        return failed
+
+    @contextmanager
+    def _copying(self) -> Iterator[None]:
+        self.copying = True
+        try:
+            yield
+        finally:
+            self.copying = False
+
+    def cancel(self) -> None:
+        """Another thread gives up the chunks that are being read, if any; what is read by then stays read."""
+        if self.copying:
+            self._jobs.cancel(_TAG)
+
+    def land(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
+        """Make tables of the lake of what is read whole; where that fails, the table comes back with its reason."""
+        failed: dict[str, Wal2LakeError] = {}
+        for table in tables:
+            if self._is_read(table):
+                self._land(table, failed)
+        return failed
+
+    def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
+        """One round; True when a table changed under it, and another round is due."""
+        settings = self._config.source
+        with catalog_session(settings.dsn) as connection:
+            await_running_transactions(connection, self._wait)
+            unread = {table.relation_id for table in tables}
+            heaps = heap_files(connection, sorted(unread))
+            with SnapshotKeeper(settings.dsn) as keeper:
+                published = published_tables(connection, settings.publication)
+                tasks = [
+                    task
+                    for table in published
+                    if table.relation_id in unread
+                    for task in self._planned(table, heaps[table.relation_id], keeper.identity, pace, failed)
+                ]
+                cores = self._jobs.parallelism - pace.spare_cores
+                outcomes = self._run(tasks, max(1, cores if pace.spare_cores else len(tasks)))
+        return _sort_out(tasks[: len(outcomes)], outcomes, failed)
+
+    def _run(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
+        """The outcomes in the tasks' order, up to one that would be that of all others too."""
+        outcomes: list[int | Wal2LakeError] = []
+        for first in range(0, len(tasks), at_once):
+            self._waiting.go_on()
+            outcomes += self._jobs.run(copy_chunk, tasks[first : first + at_once], _TAG)
+            if any(map(_is_everyones, outcomes[first:])):
+                break
+        return outcomes
+
+    def _wait(self, running: Sequence[Writer]) -> None:
+        some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
+        self._waiting.pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
+
+    def _planned(
+        self,
+        table: PublishedTable,
+        heap: str,
+        snapshot: SnapshotIdentity,
+        pace: Pace,
+        failed: dict[str, Wal2LakeError],
+    ) -> list[CopyTask]:
+        """The tasks that are left to do of the table; none, and its reason in ``failed``, if it cannot be read."""
+        try:
+            with concerning(str(table)):
+                require_columns(table_schema(table))
+                return list(self._tasks(table, heap, snapshot, pace))
+        except TABLE_ERRORS as error:
+            failed[str(table)] = error
+            return []
+
+    def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity, pace: Pace) -> Iterator[CopyTask]:
+        known = self._table(table)
+        self.plan(known, table, heap)
+        for chunk in _missing(known.folder, known.plan):
+            yield CopyTask(
+                dsn=self._config.source.dsn,
+                root=str(snapshots_root(self._config)),
+                table=table,
+                plan=known.plan,
+                chunk=chunk,
+                snapshot=snapshot,
+                target=known.target,
+                lsn=self._lsn,
+                lock_timeout_s=pace.lock_timeout_s,
+            )
+
+    def plan(self, known: Table, table: PublishedTable, heap: str) -> None:
+        """Keep the plan under way, if what was read for it can stand beside what is read now; else make a new one.
+
+        Where it cannot, each round has a plan of its own, even if the last one read nothing yet: a task of a driver
+        that was killed may outlive it, and what it still finishes must not count for this round.
+        """
+        settings, plan = self._config.pipeline, known.state.plan
+        several = plan is not None and bool(plan.key) and self._config.lake.mode == "mirror"
+        if plan is not None and several and still_holds(plan, table, heap, settings.text_columns):
+            known.resume_copy()
+            return
+        cores = self._jobs.parallelism
+        known.begin_copy(plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns))
+
+    def _is_read(self, table: PublishedTable) -> bool:
+        known = self._table(table)
+        return known.state.plan is not None and not _missing(known.folder, known.plan)
+
+    def _land(self, table: PublishedTable, failed: dict[str, Wal2LakeError]) -> None:
+        try:
+            with concerning(str(table)):
+                land_snapshot(self._table(table), (table.namespace, table.name), self._lsn)
+        except TABLE_ERRORS as error:
+            failed[str(table)] = error
+
+    def _table(self, table: PublishedTable) -> Table:
+        return self._tables.of(table.namespace, table.name)
+
+
+def _missing(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
+    done = folder.chunks(plan.plan_id)
+    return [chunk for chunk in plan.chunks if chunk.number not in done]
+
+
+def _sort_out(
+    tasks: Sequence[CopyTask], outcomes: Sequence[int | Wal2LakeError], failed: dict[str, Wal2LakeError]
+) -> bool:
+    """Note the tables that cannot be read; True when one changed. Any other error is everyone's and is raised."""
+    changed = False
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if isinstance(outcome, TABLE_ERRORS):
+            failed.setdefault(str(task.table), outcome)
+        elif isinstance(outcome, TableChangedError):
+            changed = True
+        elif isinstance(outcome, Wal2LakeError):
+            raise outcome
+    return changed
+
+
+def _is_everyones(outcome: int | Wal2LakeError) -> bool:
+    return isinstance(outcome, Wal2LakeError) and not isinstance(outcome, (*TABLE_ERRORS, TableChangedError))

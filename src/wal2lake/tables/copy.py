@@ -1,0 +1,105 @@
+"""One chunk of a table, read under an exported snapshot into data files: what a task of a snapshot does.
+
+The rule: a chunk is durable the moment its task ends, with the identity of the snapshot that it was read under; and the
+task makes sure, under COPY's own lock, that the table was not rewritten since the snapshot was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+
+from wal2lake.apply.envelope import snapshot_envelope
+from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.types import TableSchema
+from wal2lake.errors import RightsError, ServerError, Wal2LakeError
+from wal2lake.postgres.catalog import PublishedTable
+from wal2lake.postgres.connection import Connection, connect
+from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
+from wal2lake.postgres.tables import heap_files, live_columns
+from wal2lake.tables.chunks import columns_as_read, planned_schema
+from wal2lake.tables.failures import reading
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.landing import target_schema
+from wal2lake.tables.state import Chunk, DoneChunk, SnapshotPlan
+from wal2lake.tables.target import Target
+
+
+class TableChangedError(Wal2LakeError):
+    """The table was rewritten or lost a column while it was read; what was read does not count."""
+
+    transient: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """One chunk to read, as it travels to an executor; ``lock_timeout_s`` as in copy_binary."""
+
+    dsn: str
+    root: str
+    table: PublishedTable
+    plan: SnapshotPlan
+    chunk: Chunk
+    snapshot: SnapshotIdentity
+    target: Target
+    lsn: int
+    lock_timeout_s: int
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+
+def copy_chunk(task: CopyTask) -> int:
+    """Read a chunk into data files and make that durable; returns its rows. Runs on an executor."""
+    schema = planned_schema(task.plan, task.table.namespace, task.table.name)
+    columns = columns_as_read(task.table, task.target.text_columns)
+    blocks = task.chunk.block_from, task.chunk.block_to
+    unchanged, patience = partial(_require_heap, task), task.lock_timeout_s
+    messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
+    batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
+    try:
+        with reading(task.table):
+            actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
+    except (RightsError, ServerError) as error:
+        _require_columns(task, error)
+        raise
+    chunk = DoneChunk(
+        number=task.chunk.number,
+        rows=sum(action.rows for action in actions),
+        snapshot=task.snapshot,
+        actions=tuple(asdict(action) for action in actions),
+    )
+    TableFolder(Path(task.root), task.table.namespace, task.table.name).finish_chunk(task.plan.plan_id, chunk)
+    return chunk.rows
+
+
+def _require_heap(task: CopyTask, connection: Connection) -> None:
+    """Filenodes are never used again: the same one now as before the snapshot means that nothing was rewritten."""
+    heap = heap_files(connection, [task.table.relation_id])[task.table.relation_id]
+    if heap != task.plan.heap:
+        raise TableChangedError("The table was rewritten while it was read.", relation=str(task.table))
+
+
+def _require_columns(task: CopyTask, error: Wal2LakeError) -> None:
+    """COPY fails for a column, or a table, that was dropped after the plan was made."""
+    with closing(connect(task.dsn, application_name="wal2lake copy")) as connection:
+        now = {column.attnum for column in live_columns(connection, task.table.relation_id).values()}
+    if not now.issuperset(column.attnum for column in task.plan.columns):
+        raise TableChangedError("The table changed while it was read.", relation=str(task.table)) from error
+
+
+def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:
+    """COPY binary rows as the target's columns; in append mode they are 'R' rows at ``lsn``."""
+    lenient = target.unrepresentable == "null"
+    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, lenient=lenient)
+    table = pa.table(arrays, schema=schema.arrow_schema)
+    if target.mode == "append":
+        table = snapshot_envelope(table, schema, lsn)
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches

@@ -1,0 +1,211 @@
+"""One table of a pipeline, and its transitions: each is one durable write of its document, before anything is built
+on it.
+
+The rule: the order between a transition and the stream is all that keeps the log from losing what a table needs. A
+table leaves the stream (``begin``, ``fall_behind``, ``set_quarantine``) before the stream goes on without it, and its
+document says from where the log has to keep its changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError
+from wal2lake.lsn import LSN
+from wal2lake.names import qualified
+from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.tables.folder import TableFolder, known_tables
+from wal2lake.tables.state import Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
+from wal2lake.tables.target import Target
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+
+
+class Table:
+    """What it was read by, where it goes, and why it does not go with the stream, if so: all of it in ``state``."""
+
+    def __init__(self, config: Config, namespace: str, name: str) -> None:
+        self.folder = TableFolder(snapshots_root(config), namespace, name)
+        self.target = Target.of(config, namespace, name)
+        self._name = qualified(namespace, name)
+        self.state = self.folder.read()
+        if self.state.stage == "catch_up" and self.state.needs_lsn is None:
+            self.set_quarantine(
+                LogMismatchError("The change log was told to forget what the table needs.", hint=RESYNC), 0
+            )
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def in_lake(self) -> bool:
+        """What was read of it is committed."""
+        return self.state.landed is not None
+
+    @property
+    def ready(self) -> bool:
+        """Each batch brings it to the batch's end."""
+        return self.state.stage == "ready"
+
+    @property
+    def synchronizing(self) -> bool:
+        return self.state.synchronizing
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        return self.state.quarantine
+
+    @property
+    def applied_lsn(self) -> LSN | None:
+        """How far it is by itself; None when it goes along with the stream, or is not in the lake."""
+        return self.state.needs_lsn if self.in_lake else None
+
+    @property
+    def plan(self) -> SnapshotPlan:
+        assert self.state.plan is not None, "a table in the lake has a plan"
+        return self.state.plan
+
+    @property
+    def landed(self) -> Landed:
+        assert self.state.landed is not None, "the table is in the lake"
+        return self.state.landed
+
+    def snapshot_at(self, lsn: int) -> SnapshotIdentity | None:
+        """The oldest snapshot that read the table, if it may have seen transactions that end above ``lsn``."""
+        oldest = self.landed.snapshots[0]
+        return oldest if lsn < oldest.bound_lsn else None
+
+    def converges_at(self, lsn: int) -> bool:
+        """Several snapshots read the table, and the log has not yet passed all that they saw."""
+        return lsn < self.landed.converges_lsn
+
+    def is_of(self, relation_id: int) -> bool:
+        return relation_id == self.plan.relation_id
+
+    def require_relation(self, relation_id: int) -> None:
+        """Raise SchemaChangeError when the log speaks of another table of the same name."""
+        if not self.is_of(relation_id):
+            raise SchemaChangeError(
+                "The table was dropped and another of its name was made.",
+                hint=RESYNC,
+                relation=self._name,
+            )
+
+    def begin(self, lsn: int) -> None:
+        """It has to be read, and the stream goes on from ``lsn`` without it.
+
+        What an earlier try has read is void: who knows which changes went unheard since.
+        """
+        self._become(TableState("init", LSN(lsn)))
+
+    def begin_copy(self, plan: SnapshotPlan) -> None:
+        """It is read by ``plan``; whatever an earlier one had read is forgotten."""
+        self._become(TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan)))
+        self.folder.remove_chunks(but=plan.plan_id)
+
+    def resume_copy(self) -> None:
+        """What was read of it by its plan counts, and the rest is read."""
+        self._change(stage="data_copy", quarantine=None)
+
+    def land(self, landed: Landed) -> None:
+        """It is in the lake: it goes along with a stream that did not begin yet, or else has to catch up."""
+        stage: Stage = "ready" if self.state.needs_lsn is None else "catch_up"
+        self._change(stage=stage, landed=landed, quarantine=None)
+        self.folder.remove_chunks()
+
+    def fall_behind(self, lsn: int) -> None:
+        """It is applied up to ``lsn``, and the stream goes on without it until it has caught up."""
+        self._change(stage="catch_up", needs_lsn=LSN(lsn), quarantine=None)
+
+    def retry(self) -> None:
+        """Let a table of the lake that was left out catch up, if the log has what it has missed."""
+        if self.state.needs_lsn is not None:
+            self.fall_behind(self.state.needs_lsn)
+
+    def become_ready(self) -> None:
+        """It stands where the stream does."""
+        if not self.ready:
+            self._change(stage="ready", needs_lsn=None, quarantine=None)
+
+    def set_quarantine(self, error: Exception, lsn: int) -> None:
+        """Leave the table out; the log keeps what comes after ``lsn`` for it (0: it has to be read anew).
+
+        What was read of one that is not in the lake is void as soon as the stream goes on, if it has begun.
+        """
+        quarantine = Quarantine(type(error).__name__, str(error), time.time())
+        kept, plan = LSN(lsn) if lsn else None, self.state.plan
+        if self.synchronizing and not self.in_lake:
+            plan = None
+        self._change(stage="quarantined", needs_lsn=kept, quarantine=quarantine, plan=plan)
+
+    def pass_over(self) -> None:
+        """The stream goes past changes of a table that is not in the lake, so what was read of it is out of date."""
+        if self.state.plan is not None and not self.in_lake:
+            self._change(plan=None)
+
+    def follow(self, followed: Followed) -> None:
+        """The target has followed the table's schema so far."""
+        self._change(followed=followed)
+
+    def give_up(self) -> None:
+        """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
+        if not self.in_lake:
+            self._become(TableState())
+
+    def _change(self, **values: Any) -> None:
+        self._become(replace(self.state, **values))
+
+    def _become(self, state: TableState) -> None:
+        if state != self.state:
+            self.folder.write(state)
+            self.state = state
+
+
+class Tables:
+    """The tables of a pipeline by name, each there as soon as it was asked for, or did not go along when we began.
+
+    Only the process that runs the pipeline (``exclusive``) may change them. Any of its threads may ask.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._by_name: dict[str, Table] = {}
+        self._some_landed = False
+        for namespace, name in known_tables(snapshots_root(config)):
+            table = Table(config, namespace, name)
+            self._some_landed |= table.in_lake
+            if table.synchronizing or table.quarantine is not None:
+                self._by_name[str(table)] = table
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(list(self._by_name.values()))
+
+    def of(self, namespace: str, name: str) -> Table:
+        key = qualified(namespace, name)
+        if key not in self._by_name:
+            self._by_name[key] = Table(self._config, namespace, name)
+        return self._by_name[key]
+
+    @property
+    def some_in_lake(self) -> bool:
+        """The log alone is enough to go on with some."""
+        self._some_landed = self._some_landed or any(table.in_lake for table in self)
+        return self._some_landed
+
+    def synchronizing(self) -> list[Table]:
+        """Those that are brought to where the stream is, beside it."""
+        return [table for table in self if table.synchronizing]
+
+    def quarantined(self) -> list[tuple[str, Quarantine]]:
+        """Those that are left out, by name, with their reasons."""
+        return [(str(table), table.quarantine) for table in self if table.quarantine is not None]
+
+
+def snapshots_root(config: Config) -> Path:
+    """The folder of all tables' folders of this pipeline."""
+    return Path(config.log.path) / "snapshots" / config.pipeline.name
