@@ -164,12 +164,6 @@ class SparkError(Wal2LakeError):
     exit_code = 19
 
 
-class SparkLostError(SparkError):
-    """A Spark job or query ended for a reason of Spark's own: a process died, memory ran out, a worker was lost."""
-
-    transient = True
-
-
 class ServerError(Wal2LakeError):
     """PostgreSQL reported an error that has no class of its own here; the SQLSTATE stands in the message."""
 

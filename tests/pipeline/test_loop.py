@@ -8,8 +8,9 @@ import pytest
 
 from tests.pipeline.conftest import LocalEngine, LocalStream, Site
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import LogMismatchError, SparkLostError, Wal2LakeError
+from wal2lake.errors import LogMismatchError, Wal2LakeError
 from wal2lake.pipeline.loop import Pipeline
+from wal2lake.tables.failures import SparkLostError
 
 pytestmark = pytest.mark.server
 

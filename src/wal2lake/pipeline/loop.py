@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import InterruptedByUser, LockedError, SparkLostError, Wal2LakeError
+from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.engine import Engine, Jobs, Stream
 from wal2lake.pipeline.snapshots import Snapshots
@@ -27,6 +27,7 @@ from wal2lake.pipeline.tracking import Progress
 from wal2lake.pipeline.turns import Turns
 from wal2lake.pipeline.waiting import Waiting
 from wal2lake.tables.exclusive import exclusive
+from wal2lake.tables.failures import SparkLostError
 from wal2lake.tables.table import Tables
 
 if TYPE_CHECKING:

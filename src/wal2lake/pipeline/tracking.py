@@ -9,10 +9,10 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import InterruptedByUser, SinkError, SparkLostError, Wal2LakeError
+from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pipeline.status_file import PipelineStatus, Rates, State, write_status
-from wal2lake.tables.failures import DefectError, concerning
+from wal2lake.tables.failures import DefectError, SparkLostError, concerning
 
 if TYPE_CHECKING:
     from wal2lake.config import Config

@@ -14,9 +14,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from wal2lake.errors import SparkLostError, Wal2LakeError
+from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Item, Result
-from wal2lake.tables.failures import concerning
+from wal2lake.tables.failures import SparkLostError, concerning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import psycopg
 
@@ -27,7 +27,7 @@ from wal2lake.errors import (
     ServerConfigError,
     ServerError,
     SlotLostError,
-    SparkLostError,
+    SparkError,
     UnrepresentableError,
     Wal2LakeError,
 )
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _CODE: Final = Path(wal2lake.__file__).parent
+
+
+class SparkLostError(SparkError):
+    """A task, job or query ended for a reason of Spark's or the system's own: a process died, memory ran out."""
+
+    transient: ClassVar[bool] = True
 
 
 class DefectError(Wal2LakeError):
