@@ -9,7 +9,8 @@ import pytest
 
 from wal2lake.errors import ServerConfigError, SlotLostError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.connection import PGconn, connect, replication_connection, start
+from wal2lake.postgres.connection import connect, replication_connection, start
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.slots import advance_slot, copy_slot, create_physical_slot, create_slot, drop_slot, read_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.wire.commands import StartPhysicalReplication, start_replication_logical

@@ -16,7 +16,8 @@ from wal2lake.errors import (
 )
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import identify, published_tables
-from wal2lake.postgres.connection import Connection, PGconn, connect, execute, replication_connection
+from wal2lake.postgres.connection import Connection, connect, execute, replication_connection
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import (
     advance_slot,

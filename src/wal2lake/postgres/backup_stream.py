@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-import psycopg
 from psycopg import pq
 
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.connection import PGconn, next_result, start, text_rows, wait_readable
-from wal2lake.postgres.errors import connection_lost
+from wal2lake.postgres.connection import next_result, start
+from wal2lake.postgres.exchange import PGconn, text_rows
+from wal2lake.postgres.frames import copy_out
 from wal2lake.wire.base_backup import BaseBackup
 
 MANIFEST = "backup_manifest"
@@ -111,18 +112,7 @@ class BackupStream:
 
     def _messages(self) -> Iterator[bytes]:
         """The CopyData payloads of the running COPY OUT."""
-        while True:
-            try:
-                length, payload = self._pgconn.get_copy_data(1)
-                if length < 0:
-                    return
-                if length > 0:
-                    yield bytes(payload)
-                    continue
-                wait_readable(self._pgconn, 1.0)
-                self._pgconn.consume_input()
-            except psycopg.Error as error:
-                raise connection_lost(str(error)) from error
+        return chain.from_iterable(copy_out(self._pgconn))
 
     def _result(self, expected: pq.ExecStatus) -> pq.abc.PGresult:
         """The next result, which must be of this kind; a COMMAND_OK between two copies is passed over."""

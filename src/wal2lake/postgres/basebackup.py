@@ -22,8 +22,10 @@ from psycopg import pq
 
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.lsn import LSN
+from wal2lake.postgres import exchange
 from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
-from wal2lake.postgres.connection import PGconn, next_result, replication_connection, start
+from wal2lake.postgres.connection import next_result, replication_connection, run, start
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import NewFolders, write_durably, writing
 from wal2lake.postgres.manifest import ReceivedFiles, new_hash
 from wal2lake.postgres.standby import primary_conninfo, write_recovery_conf
@@ -136,8 +138,8 @@ def upload_manifest(pgconn: PGconn, manifest: Path) -> None:
     if result.status != pq.ExecStatus.COPY_IN:
         raise ProtocolError("UPLOAD_MANIFEST's reply is not as documented.")
     for offset in range(0, len(content), _PIECE):
-        pgconn.put_copy_data(content[offset : offset + _PIECE])
-    pgconn.put_copy_end()
+        run(pgconn, exchange.put_copy_data(pgconn, content[offset : offset + _PIECE]))
+    run(pgconn, exchange.put_copy_end(pgconn))
     while next_result(pgconn) is not None:
         pass
 

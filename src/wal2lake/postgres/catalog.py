@@ -17,7 +17,8 @@ import psycopg
 from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
-from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
+from wal2lake.postgres.connection import Connection, execute, mapped_errors
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.wire.command_text import quote_identifier, quote_string
 
 

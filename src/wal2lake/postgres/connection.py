@@ -1,4 +1,4 @@
-"""Every connection is opened here, in one known state, and every wait for the server happens here.
+"""Every connection is opened here, in one known state; what is said over it (exchange.py) is waited for here.
 
 The state (UTF-8, ISO dates, UTC, shortest exact floats, hex bytea) makes PostgreSQL's text output one function of
 the value, and every notice is heard (notices.py). It is set by SET after connecting, so it overrides role and database
@@ -9,7 +9,7 @@ it is the first statement, for a better-matching overload elsewhere would win ov
 operator. pg_temp is named, and last: unnamed, it would come first, and a pooler's session may hold tables of others.
 No query goes through somebody's view in place of a table, and a session that is not to write cannot.
 
-Waiting happens in ``select``, never inside libpq, so Ctrl-C works and a deadline holds. A command that is given up is
+Waiting happens in ``poll``, never inside libpq, so Ctrl-C works and a deadline holds. A command that is given up is
 cancelled: a backend that waits for a lock does not see that its client is gone, and would keep its half-made slot.
 
 Source: PostgreSQL documentation, "libpq: Connection Control Functions", "Asynchronous Command Processing", and
@@ -21,26 +21,25 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
-import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from wal2lake.errors import ConnectError, ServerConfigError, Wal2LakeError
-from wal2lake.postgres.errors import connection_lost, dsn_error, map_error
+from wal2lake.errors import ConnectError, ServerConfigError
+from wal2lake.postgres import exchange
+from wal2lake.postgres.errors import dsn_error, map_error
+from wal2lake.postgres.exchange import PGconn, Row
 from wal2lake.postgres.notices import Notices, tell
+from wal2lake.postgres.waiting import Exchange, wait, wait_async
 
-PGconn = pq.abc.PGconn
+T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
-Row = tuple[str | None, ...]
 
 _OLDEST_SERVER = 130000
 _CONNECT_TIMEOUT_S = 10
-_DRAIN_TIMEOUT_S = 5.0
 _CANCEL_TIMEOUT_S = 2.0
 _GONE_HOST = {  # is noticed within a minute: keepalives find it while nothing is sent, the user timeout while data is
     "keepalives_idle": "30",
@@ -73,8 +72,6 @@ _NO_VIEWS = """
 SELECT set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
  WHERE current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
 """
-_OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
-_COPYING = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_IN)
 
 
 @contextlib.contextmanager
@@ -150,16 +147,45 @@ def connect_replication(
     ``physical`` opens replication=true instead: no database, no SQL, and so no ``settings``.
     Raises any of map_error's; RightsError when the role lacks REPLICATION.
     """
-    mode = "true" if physical else "database"
-    pgconn = _open(conninfo(dsn, application_name, replication=mode, client_encoding="UTF8"))
+    with mapped_errors(connecting=True):
+        pgconn = _Opened.connect(_replication_conninfo(dsn, application_name, physical)).pgconn
+    pgconn.notice_handler = Notices()
     try:
-        require_supported(pgconn.server_version)
-        if not physical:
-            execute(pgconn, _prepare_session(settings, writable=False, first=WITHOUT_TIMEOUTS))
+        run(pgconn, _begin_session(pgconn, settings, physical))
     except BaseException:
         pgconn.finish()
         raise
     return pgconn
+
+
+async def connect_replication_async(
+    dsn: str,
+    *,
+    application_name: str = "wal2lake",
+    settings: Mapping[str, str] | None = None,
+    physical: bool = False,
+) -> PGconn:
+    """connect_replication for an event loop."""
+    with mapped_errors(connecting=True):
+        pgconn = (await _OpenedAsync.connect(_replication_conninfo(dsn, application_name, physical))).pgconn
+    pgconn.notice_handler = Notices()
+    try:
+        await run_async(pgconn, _begin_session(pgconn, settings, physical))
+    except BaseException:
+        pgconn.finish()
+        raise
+    return pgconn
+
+
+def _replication_conninfo(dsn: str, application_name: str, physical: bool) -> str:
+    mode = "true" if physical else "database"
+    return conninfo(dsn, application_name, replication=mode, client_encoding="UTF8")
+
+
+def _begin_session(pgconn: PGconn, settings: Mapping[str, str] | None, physical: bool) -> Exchange[None]:
+    require_supported(pgconn.server_version)
+    if not physical:
+        yield from exchange.rows(pgconn, _prepare_session(settings, writable=False, first=WITHOUT_TIMEOUTS))
 
 
 def require_supported(server_version: int) -> None:
@@ -193,11 +219,7 @@ def execute(
     ``while_waiting`` is called about once a second until the answer comes; it may raise to give up.
     Raises ConnectError when ``timeout_s`` passes or the connection breaks, else what map_error says.
     """
-    result = start(pgconn, command, timeout_s=timeout_s, while_waiting=while_waiting)
-    rows = text_rows(result)
-    while (following := next_result(pgconn, timeout_s, while_waiting)) is not None:
-        rows = text_rows(following)
-    return rows
+    return run(pgconn, exchange.rows(pgconn, command, timeout_s), while_waiting)
 
 
 def start(
@@ -208,84 +230,41 @@ def start(
     while_waiting: Callable[[], None] | None = None,
 ) -> pq.abc.PGresult:
     """Send one simple Query and return its first result: rows, or the COPY state that it entered."""
-    try:
-        pgconn.send_query(command.encode())
-        while pgconn.flush():
-            wait_readable(pgconn, 0.01)
-    except psycopg.Error as error:
-        raise connection_lost(str(error)) from error
-    result = next_result(pgconn, timeout_s, while_waiting)
-    if result is None:
-        raise ConnectError("The connection to the server was lost: no answer came.")
-    return result
+    return run(pgconn, exchange.command(pgconn, command, timeout_s), while_waiting)
 
 
 def next_result(
     pgconn: PGconn, timeout_s: float | None = None, while_waiting: Callable[[], None] | None = None
 ) -> pq.abc.PGresult | None:
     """Wait for the next result of the running command; None when it is complete. Raises what map_error says."""
+    return run(pgconn, exchange.next_result(pgconn, timeout_s), while_waiting)
+
+
+def run(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] | None = None) -> T:
+    """Wait for an exchange of ``pgconn``; one that is given up is cancelled."""
     try:
-        result = _await_result(pgconn, timeout_s, while_waiting)
+        return wait(command, pgconn.socket, while_waiting)
     except BaseException:
-        _cancel(pgconn)
+        cancel(pgconn)
         raise
-    if result is None or result.status in _OK or result.status in _COPYING:
-        return result
-    error = map_error(result)
-    with contextlib.suppress(ConnectError):  # read to the end, so that the connection can take the next command
-        while pgconn.status == pq.ConnStatus.OK and _await_result(pgconn, _DRAIN_TIMEOUT_S) is not None:
-            pass
-    raise error
 
 
-def _cancel(pgconn: PGconn) -> None:
+async def run_async(pgconn: PGconn, command: Exchange[T]) -> T:
+    """Await an exchange of ``pgconn``; one that is given up is cancelled."""
+    try:
+        return await wait_async(command, pgconn.socket)
+    except BaseException:
+        cancel(pgconn)
+        raise
+
+
+def cancel(pgconn: PGconn) -> None:
     """Have the server end the running command, and see it ended; best effort, since the server may be out of reach."""
-    if pgconn.status != pq.ConnStatus.OK:
+    if pgconn.status != pq.ConnStatus.OK or pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
         return
     with contextlib.suppress(psycopg.Error, ConnectError):
         _Opened(pgconn).cancel_safe(timeout=_CANCEL_TIMEOUT_S)
-        while (result := _await_result(pgconn, _CANCEL_TIMEOUT_S)) is not None and result.status not in _COPYING:
-            pass
-
-
-def _await_result(
-    pgconn: PGconn, timeout_s: float | None, while_waiting: Callable[[], None] | None = None
-) -> pq.abc.PGresult | None:
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while pgconn.is_busy():
-        if not wait_readable(pgconn, 1.0 if deadline is None else min(1.0, deadline - time.monotonic())):
-            if while_waiting is not None:
-                while_waiting()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise ConnectError(f"The server did not answer within {timeout_s:g} s.")
-            continue
-        try:
-            pgconn.consume_input()
-        except psycopg.Error as error:
-            raise connection_lost(str(error)) from error
-    return pgconn.get_result()
-
-
-def refusal(pgconn: PGconn) -> Wal2LakeError | None:
-    """The error that a warning heard on a replication connection stands for (notices.py), if there was one."""
-    heard = pgconn.notice_handler
-    return heard.refusal if isinstance(heard, Notices) else None
-
-
-def text_rows(result: pq.abc.PGresult) -> list[Row]:
-    """All rows of ``result``, as text; NULL is None."""
-    columns = range(result.nfields)
-    return [
-        tuple(None if (v := result.get_value(row, column)) is None else v.decode() for column in columns)
-        for row in range(result.ntuples)
-    ]
-
-
-def wait_readable(pgconn: PGconn, timeout_s: float) -> bool:
-    """True as soon as the server sent something, False after ``timeout_s``."""
-    poll = select.poll()
-    poll.register(pgconn.socket, select.POLLIN)
-    return bool(poll.poll(max(0, timeout_s * 1000)))
+        wait(exchange.cancelled(pgconn, _CANCEL_TIMEOUT_S), pgconn.socket)
 
 
 class _Opened(psycopg.Connection[Any]):
@@ -295,12 +274,11 @@ class _Opened(psycopg.Connection[Any]):
         """Left open on purpose."""
 
 
-def _open(info: str) -> PGconn:
-    with mapped_errors(connecting=True):
-        pgconn = _Opened.connect(info).pgconn
-    pgconn.nonblocking = 0
-    pgconn.notice_handler = Notices()
-    return pgconn
+class _OpenedAsync(psycopg.AsyncConnection[Any]):
+    """The same for an event loop."""
+
+    def __del__(self, *_: Any) -> None:
+        """Left open on purpose."""
 
 
 def _prepare_session(settings: Mapping[str, str] | None, writable: bool, first: str = "") -> str:

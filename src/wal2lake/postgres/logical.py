@@ -1,41 +1,33 @@
-"""One logical replication connection: messages of the output plugin in, positions out.
+"""One logical replication connection, read by who takes no longer than wal_sender_timeout between two calls.
 
 ``acknowledge`` is the only thing that moves the slot: what is flushed is what the caller says is durable; until it has
 said anything the server is told 0/0, also where ``start_lsn`` is ahead of the slot. The rest is kept for it: status
-goes out every ``status_interval_s`` and whenever the server asks, from within ``receive``; so whoever needs longer than
-wal_sender_timeout between two calls must work in another thread.
-
-A server's question is answered by the call of ``receive`` after the one that returned it, so that what was acknowledged
-in between is in the answer: a server that stops asks until all it has sent is, and does not end before.
+goes out every ``status_interval_s`` and whenever the server asks (when exactly, and why: replication.py), from within
+``receive``; so whoever needs longer reads in another thread (stream.py), or uses `wal2lake.connect`.
 
 Behind the last change lies WAL without one, which only a keepalive tells of. Who iterates does not see it; so there,
 once the caller has acknowledged all changes that came before a keepalive, the keepalive's WAL end is acknowledged too
-(why it may be: stream.py). Who uses ``receive`` does that, or has the slot lag and a server that stops wait.
+(why it may be: replication.py). Who uses ``receive`` does that, or has the slot lag and a server that stops wait.
 
 Source: PostgreSQL documentation, "Streaming Replication Protocol", START_REPLICATION … LOGICAL.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
+from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
 from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import connect_replication
-from wal2lake.postgres.walsender import CopyBoth, now_timestamptz
+from wal2lake.postgres.replication import FAREWELL_S, LogicalReplication, start_logical
+from wal2lake.postgres.waiting import wait
 from wal2lake.wire.commands import StartLogicalReplication
-from wal2lake.wire.replication import (
-    PrimaryKeepalive,
-    ServerMessage,
-    StandbyStatusUpdate,
-    XLogData,
-    read_from_server,
-    write_standby_status_update,
-)
+from wal2lake.wire.replication import ServerMessage, XLogData, read_from_server
 
 _TICK_S = 1.0
 
@@ -68,14 +60,11 @@ class LogicalStream:
         status_interval_s: float = 10.0,
     ) -> None:
         self.slot = slot
-        self.received_lsn = LSN(0)
-        self.flushed_lsn = LSN(0)
-        self.reply_requested = False
         self._dsn = dsn
         self._start_lsn = start_lsn
         self._options = plugin_options
         self._interval_s = status_interval_s
-        self._status_sent = time.monotonic()
+        self._stream: LogicalReplication
 
     def __enter__(self) -> Self:
         pgconn = connect_replication(self._dsn, application_name="wal2lake")
@@ -84,37 +73,46 @@ class LogicalStream:
             if isinstance(self._options, PgoutputOptions):
                 require_publications(pgconn, self._options.publication_names)
             given = self._options.build(version) if isinstance(self._options, PgoutputOptions) else self._options
-            command = StartLogicalReplication(self.slot, self._start_lsn, given)
-            self._copy = CopyBoth(pgconn, command.build(version))
+            command = StartLogicalReplication(self.slot, self._start_lsn, given).build(version)
+            self._stream = wait(start_logical(pgconn, command, interval_s=self._interval_s), pgconn.socket)
         except BaseException:
             pgconn.finish()
             raise
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._copy.pgconn.finish()
+        with contextlib.suppress(Wal2LakeError):  # what had to be said of the stream was raised in the block
+            if not self.ended:
+                wait(self._stream.finish(FAREWELL_S), self._stream.frames.fileno())
+        self._stream.frames.close()
 
     @property
     def ended(self) -> bool:
         """The server has ended the stream; ``finish`` tells whether by an error."""
-        return self._copy.ended
+        return self._stream.ended
+
+    @property
+    def reply_requested(self) -> bool:
+        """The server waits for an answer, which the next ``receive`` gives."""
+        return self._stream.reply_requested
+
+    @property
+    def received_lsn(self) -> LSN:
+        """How far what has come reaches, keepalives included."""
+        return self._stream.written
+
+    @property
+    def flushed_lsn(self) -> LSN:
+        """What was acknowledged."""
+        return self._stream.flushed
 
     def receive(self, timeout_s: float = _TICK_S) -> list[ServerMessage]:
         """What has come, keepalives included, in order; waits up to ``timeout_s`` for a first message.
 
         ``reply_requested`` then says whether the server waits for an answer.
         """
-        due = 0 < self._interval_s <= time.monotonic() - self._status_sent
-        if (self.reply_requested or due) and not self.ended:
-            self.send_status()
-        messages = [read_from_server(payload) for payload in self._copy.receive(timeout_s)]
-        for message in messages:
-            if isinstance(message, PrimaryKeepalive):
-                self.reply_requested |= message.reply_requested
-                self.received_lsn = max(self.received_lsn, LSN(message.wal_end))
-            else:
-                self.received_lsn = max(self.received_lsn, LSN(message.start_lsn))
-        return messages
+        payloads = wait(self._stream.receive(timeout_s), self._stream.frames.fileno())
+        return [read_from_server(payload) for payload in payloads]
 
     def __iter__(self) -> Iterator[XLogData]:
         last = LSN(0)
@@ -129,20 +127,15 @@ class LogicalStream:
 
     def acknowledge(self, flushed: LSN) -> None:
         """Everything before ``flushed`` is durable; the server hears of it with the next status, and may forget it."""
-        self.flushed_lsn = max(self.flushed_lsn, flushed)
+        self._stream.acknowledge(flushed)
 
     def send_status(self) -> None:
         """Tell the server now how far we are."""
-        status = StandbyStatusUpdate(self.received_lsn, self.flushed_lsn, LSN(0), now_timestamptz(), False)
-        self._copy.send(write_standby_status_update(status))
-        self._status_sent = time.monotonic()
-        self.reply_requested = False
+        wait(self._stream.send_status(), self._stream.frames.fileno())
 
     def finish(self) -> None:
         """End the stream in order, after a last status; raises the error that ended it, if one did."""
-        if not self.ended:
-            self.send_status()
-        self._copy.finish()
+        wait(self._stream.finish(), self._stream.frames.fileno())
 
 
 def decoded(changes: Iterable[XLogData], options: PgoutputOptions) -> Iterator[DecodedChange]:

@@ -14,7 +14,6 @@ Source: PostgreSQL documentation, "pg_receivewal"; src/bin/pg_basebackup/receive
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,20 +21,15 @@ from pathlib import Path
 from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
-from wal2lake.postgres.connection import PGconn, replication_connection
+from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import write_durably, writing
+from wal2lake.postgres.replication import Replication, start_physical, stopped_before
 from wal2lake.postgres.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.slots import read_slot
 from wal2lake.postgres.system import timeline_history, wal_segment_size
-from wal2lake.postgres.walsender import CopyBoth, now_timestamptz, stopped_before
-from wal2lake.wire.commands import StartPhysicalReplication
-from wal2lake.wire.replication import (
-    PrimaryKeepalive,
-    StandbyStatusUpdate,
-    XLogData,
-    read_from_server,
-    write_standby_status_update,
-)
+from wal2lake.postgres.waiting import wait
+from wal2lake.wire.replication import PrimaryKeepalive, XLogData, read_from_server
 
 _READ_SLOT_SINCE = 150000
 _TICK_S = 1.0
@@ -96,7 +90,6 @@ class _Receiver:
         self._size = 0
         self._system_id: str | None = None
         self._streamed = self._holds_wal = False
-        self._status_sent = 0.0
 
     @property
     def done(self) -> bool:
@@ -163,16 +156,16 @@ class _Receiver:
     def _stream_timeline(self, pgconn: PGconn) -> None:
         """Stream to the end of the present timeline, or of the work; then stand at the begin of the next one."""
         self._fetch_history(pgconn)
-        command = StartPhysicalReplication(self.written, self._options.slot, self.timeline)
-        copy = CopyBoth(pgconn, command.build(pgconn.server_version))
+        interval_s = self._options.status_interval_s
+        start = start_physical(pgconn, self.written, self._options.slot, self.timeline, interval_s=interval_s)
+        stream = wait(start, pgconn.socket)
         self._streamed = True
         try:
-            self._pump(copy)
+            self._pump(stream)
         finally:
             self._close_segment()
-        if not copy.ended:
-            self._send_status(copy)
-        rows = copy.finish()
+        self._report(stream)
+        rows = wait(stream.finish(), pgconn.socket)
         if self.done or not rows:
             return
         next_timeline, switch_point = rows[0]
@@ -186,20 +179,17 @@ class _Receiver:
             with writing(path):
                 write_durably(path, timeline_history(pgconn, self.timeline).content)
 
-    def _pump(self, copy: CopyBoth) -> None:
-        while not self.done and not copy.ended:
-            asked = False
-            for payload in copy.receive(_TICK_S):
+    def _pump(self, stream: Replication) -> None:
+        while not self.done and not stream.ended:
+            for payload in wait(stream.receive(_TICK_S), stream.frames.fileno()):
                 message = read_from_server(payload)
-                if isinstance(message, PrimaryKeepalive):
-                    asked |= message.reply_requested
-                else:
+                if not isinstance(message, PrimaryKeepalive):
                     self._write(message)
-            if self._options.synchronous or (asked and self._reports_flush):
-                asked |= self._sync()
-            due = 0 < self._options.status_interval_s <= time.monotonic() - self._status_sent
-            if (asked or due) and not copy.ended:
-                self._send_status(copy)
+            asked = stream.reply_requested and self._reports_flush
+            synced = (self._options.synchronous or asked) and self._sync()
+            self._report(stream)
+            if synced and not stream.ended:
+                wait(stream.send_status(), stream.frames.fileno())
 
     @property
     def _reports_flush(self) -> bool:
@@ -238,8 +228,7 @@ class _Receiver:
             if complete:
                 self.on_segment(segment.name)
 
-    def _send_status(self, copy: CopyBoth) -> None:
-        flushed = self.flushed if self._reports_flush else LSN(0)
-        status = StandbyStatusUpdate(self.written, flushed, LSN(0), now_timestamptz(), False)
-        copy.send(write_standby_status_update(status))
-        self._status_sent = time.monotonic()
+    def _report(self, stream: Replication) -> None:
+        """What the next status says."""
+        stream.written = self.written
+        stream.flushed = self.flushed if self._reports_flush else LSN(0)

@@ -25,7 +25,7 @@ from wal2lake.errors import ConnectError, SlotInUseError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.logical import LogicalStream, PluginOptions
-from wal2lake.postgres.walsender import stopped_before
+from wal2lake.postgres.replication import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from wal2lake.errors import ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.connection import Connection, PGconn, execute, mapped_errors
+from wal2lake.postgres.connection import Connection, execute, mapped_errors
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.wire.commands import (
     AlterReplicationSlot,
     Command,

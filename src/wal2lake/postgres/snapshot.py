@@ -32,13 +32,13 @@ from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.postgres.connection import (
     WITHOUT_TIMEOUTS,
     Connection,
-    PGconn,
     connect,
     mapped_errors,
     next_result,
     start,
-    wait_readable,
 )
+from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.frames import copy_out
 from wal2lake.wire.command_text import quote_identifier
 
 _BATCH_BYTES = 4 << 20
@@ -203,25 +203,16 @@ def _import(connection: Connection, snapshot_name: str) -> None:
 
 
 def _batches(pgconn: PGconn) -> Iterator[list[bytes]]:
-    """The CopyData messages of a running COPY TO, collected; ``consume_input`` is called when libpq has no more."""
+    """The CopyData messages of a running COPY TO, collected."""
     rows: list[bytes] = []
     size = 0
-    receive = pgconn.get_copy_data
-    while True:
-        fresh = []
-        length, data = receive(1)
-        while length > 0:
-            fresh.append(bytes(data))
-            length, data = receive(1)
+    for fresh in copy_out(pgconn, _WAIT_S):
         rows += fresh
         size += sum(map(len, fresh))
-        if length < 0 or size >= _BATCH_BYTES:
+        if size >= _BATCH_BYTES:
             yield rows
             rows, size = [], 0
-        if length < 0:
-            return
-        wait_readable(pgconn, _WAIT_S)
-        pgconn.consume_input()
+    yield rows
 
 
 def _coalesce(pgconn: PGconn, low_water: int) -> None:

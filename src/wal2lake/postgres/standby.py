@@ -13,7 +13,7 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from wal2lake.postgres.connection import PGconn
+from wal2lake.postgres.exchange import PGconn
 
 _ALWAYS = {"host", "hostaddr", "port", "user"}
 _OVERRIDDEN = {"replication", "fallback_application_name", "client_encoding", "service", "servicefile"}

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.connection import PGconn, execute, next_result, start
+from wal2lake.postgres.connection import execute, next_result, start
+from wal2lake.postgres.exchange import PGconn
 from wal2lake.wire.commands import Show, TimelineHistory
 
 _UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}

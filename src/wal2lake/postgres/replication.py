@@ -1,0 +1,216 @@
+"""The one replication stream: frames in, positions out, as exchanges (waiting.py) for whatever drives them.
+
+Three positions must never be mixed up, and this is the file that could.
+
+*Written* is what has arrived here. The server uses it for statistics, and to know at its shutdown who has all.
+
+*Flushed* is the only position that moves the slot: below it the server may forget, for ever. It is set by
+``acknowledge`` and by nothing else, never derived from what arrived. After a transaction it is ``Commit.end_lsn``: the
+server sends a transaction again exactly when its commit record starts at or above the flushed position
+(SnapBuildXactNeedsSkip in snapbuild.c), so an end LSN skips that transaction and no other.
+
+*A keepalive's WAL end* is the server's read position: every commit record below it has been decoded, and what the
+publication wanted of it was sent before the keepalive on the same connection. So once all data that came before it
+is durable the position itself may be acknowledged, although no transaction ended there; on a server whose published
+tables are idle this is the only thing that lets the slot advance. A keepalive can come inside a large transaction;
+then its WAL end lies at or before that transaction's commit record, and the rule still holds.
+
+The server ends a connection that is silent for wal_sender_timeout. It asks in good time, by a keepalive with a reply
+request, but the request waits behind the data: a client that stops reading never sees it. So a status is due when it
+was asked for and besides by the clock, and whoever may be slow reads in a thread (stream.py). A question is answered
+by the ``receive`` after the one that returned it, so that what was acknowledged in between is in the answer: a server
+that stops asks until all it has sent is, and does not end before.
+
+Resuming: START_REPLICATION below confirmed_flush_lsn begins at confirmed_flush_lsn without a word (since 14), so the
+position is compared before and after the start by the caller, who knows what it has.
+
+Source: PostgreSQL documentation, "Streaming Replication Protocol"; src/backend/replication/walsender.c.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Final
+
+from psycopg.waiting import Wait
+
+from wal2lake.errors import ConnectError, InterruptedByUser
+from wal2lake.lsn import LSN
+from wal2lake.postgres.exchange import PGconn, Row, rows
+from wal2lake.postgres.frames import Frames, start_copy
+from wal2lake.postgres.waiting import Exchange, Waiting
+from wal2lake.wire.commands import StartPhysicalReplication
+from wal2lake.wire.replication import StandbyStatusUpdate, read_primary_keepalive, write_standby_status_update
+
+STATUS_INTERVAL_S: Final = 10.0
+KEEPALIVE_BYTES: Final = 18  # no XLogData is as short
+FAREWELL_S: Final = 2.0  # for the server to take the last status
+_FINISH_S = 10.0
+_PG_EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
+
+
+def now_timestamptz() -> int:
+    """Now, as the protocol counts: µs since 2000-01-01 00:00 UTC."""
+    return int((time.time() - _PG_EPOCH_S) * 1_000_000)
+
+
+def stopped_before(until: LSN) -> InterruptedByUser:
+    """The error for a stream that was told to stop before it had reached what it was to reach."""
+    return InterruptedByUser(f"Stopped before {until} was reached.", hint="Run it again: it goes on where it stopped.")
+
+
+class Replication:
+    """One START_REPLICATION's life over ``frames``. The owner sets ``written``, ``flushed`` and ``applied`` as it gets
+    on; a status with them goes out every ``interval_s`` (0: never by the clock), when the server asks, and when
+    ``send_status`` is called. ``wal_end``: where the server's WAL was known to end."""
+
+    def __init__(self, frames: Frames, interval_s: float = STATUS_INTERVAL_S) -> None:
+        self.frames = frames
+        self.written = self.flushed = self.applied = LSN(0)
+        self.keepalive_lsn = self.wal_end = self.reported_lsn = LSN(0)
+        self.reply_requested = False
+        self._interval_s = interval_s
+        self._next_status = self._after_interval()
+
+    @property
+    def ended(self) -> bool:
+        """The server has ended the stream; ``finish`` tells whether by an error."""
+        return self.frames.ended
+
+    @property
+    def next_status(self) -> float | None:
+        """When a status is due by the clock (time.monotonic()); None: never."""
+        return None if self._next_status == math.inf else self._next_status
+
+    def take(self) -> list[bytes]:
+        """What has come and is whole, without waiting; keepalives are noted."""
+        payloads = self.frames.take()
+        if payloads and min(map(len, payloads)) <= KEEPALIVE_BYTES:
+            for payload in payloads:
+                if len(payload) <= KEEPALIVE_BYTES:
+                    self._note_keepalive(payload)
+        return payloads
+
+    def receive(self, timeout_s: float) -> Exchange[list[bytes]]:
+        """The CopyData payloads that have come, keepalives included, in order; [] after ``timeout_s`` or at the end.
+
+        Sends first what status is due.
+        """
+        deadline = time.monotonic() + timeout_s
+        yield from self.settle()
+        payloads = self.take()
+        while not payloads and not self.ended:
+            yield Waiting(Wait.R, min(deadline, self._next_status))
+            self.frames.fill()
+            payloads = self.take()
+            if time.monotonic() >= deadline:
+                break
+            if not payloads:
+                yield from self.settle()
+        return payloads
+
+    def status_due(self) -> bool:
+        """Asked for, or time."""
+        return not self.ended and (self.reply_requested or time.monotonic() >= self._next_status)
+
+    def settle(self) -> Exchange[None]:
+        """Send a status if one is due."""
+        if self.status_due():
+            yield from self.send_status()
+
+    def send_status(self) -> Exchange[None]:
+        """Tell the server now how far we are."""
+        flushed = self.flushed
+        update = StandbyStatusUpdate(self.written, flushed, self.applied, now_timestamptz(), False)
+        self.reply_requested, self._next_status = False, self._after_interval()
+        yield from self.frames.put(write_standby_status_update(update))
+        self.reported_lsn = flushed
+
+    def finish(self, timeout_s: float = _FINISH_S) -> Exchange[list[Row]]:
+        """A last status, our CopyDone; discard what still comes; the rows of the result after the copy.
+
+        Without the server's answer to CopyDone the last status may be lost with the socket. Raises what map_error says
+        about an error that ended the copy, ConnectError when no end comes in ``timeout_s``.
+        """
+        if not self.ended:
+            deadline = time.monotonic() + timeout_s
+            yield from self.send_status()
+            yield from self.frames.put_end()
+            while not self._discarded():
+                if not (yield Waiting(Wait.R, deadline)) and time.monotonic() >= deadline:
+                    raise ConnectError("The walsender did not end its stream when asked to.")
+                self.frames.fill()
+        return (yield from self.frames.outcome())
+
+    def _discarded(self) -> bool:
+        self.frames.take()
+        return self.ended
+
+    def _note_keepalive(self, payload: bytes) -> None:
+        keepalive = read_primary_keepalive(payload)
+        self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
+        self.wal_end = max(self.wal_end, self.keepalive_lsn)
+        self.reply_requested |= keepalive.reply_requested
+
+    def _after_interval(self) -> float:
+        return time.monotonic() + self._interval_s if self._interval_s else math.inf
+
+
+class LogicalReplication(Replication):
+    """Over an output plugin's messages: *written* follows what arrives, *flushed* what is acknowledged.
+
+    ``flushed`` is 0/0, which moves nothing, or what the caller has durably from before.
+    """
+
+    def __init__(self, frames: Frames, interval_s: float = STATUS_INTERVAL_S, flushed: LSN = LSN(0)) -> None:  # noqa: B008
+        super().__init__(frames, interval_s)
+        self.flushed = self.applied = self.reported_lsn = flushed
+        self.received_lsn = self.written = self.wal_end = flushed
+
+    def take(self) -> list[bytes]:
+        payloads = super().take()
+        if payloads:
+            last = next((p for p in reversed(payloads) if len(p) > KEEPALIVE_BYTES), None)
+            if last is not None:
+                self.received_lsn = max(self.received_lsn, LSN(int.from_bytes(last[1:9], "big")))
+            self.wal_end = max(self.wal_end, self.received_lsn)
+            self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
+        return payloads
+
+    def acknowledge(self, flushed: LSN) -> None:
+        """Everything below ``flushed`` is durable: the server hears of it with the next status. Never goes back."""
+        if flushed > self.flushed:
+            self.flushed = self.applied = flushed
+            self.written = max(self.written, flushed)
+
+
+def start_logical(
+    pgconn: PGconn,
+    command: str,
+    *,
+    interval_s: float | None = None,
+    flushed: LSN = LSN(0),  # noqa: B008 - immutable
+) -> Exchange[LogicalReplication]:
+    """START_REPLICATION … LOGICAL; a status at least every ``interval_s`` (None: often enough for wal_sender_timeout).
+
+    Raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …
+    """
+    if interval_s is None:
+        interval_s = yield from _status_interval(pgconn)
+    return LogicalReplication((yield from start_copy(pgconn, command)), interval_s, flushed)
+
+
+def start_physical(
+    pgconn: PGconn, start_lsn: LSN, slot: str | None, timeline: int | None, *, interval_s: float = STATUS_INTERVAL_S
+) -> Exchange[Replication]:
+    """START_REPLICATION … PHYSICAL; has ended at once where the timeline does. Raises what map_error says."""
+    command = StartPhysicalReplication(start_lsn, slot, timeline)
+    return Replication((yield from start_copy(pgconn, command.build(pgconn.server_version))), interval_s)
+
+
+def _status_interval(pgconn: PGconn) -> Exchange[float]:
+    """A third of wal_sender_timeout (0: none), 10 s at the longest."""
+    found = yield from rows(pgconn, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
+    timeout_s = int(found[0][0] or 0) / 1000
+    return min(STATUS_INTERVAL_S, timeout_s / 3) if timeout_s else STATUS_INTERVAL_S
