@@ -98,6 +98,9 @@ class ReadAhead:
         """Tell the server the last acknowledged position, end the stream, close the connection."""
         self.begin_close()
         self._thread.join()
+        if self._failure is not None:  # what was acknowledged counts all the same, if the connection still stands
+            with contextlib.suppress(Wal2LakeError):
+                wait(self._stream.finish(FAREWELL_S), self._stream.frames.fileno())
         self._coalescer.close()
         self._stream.frames.close()
         for end in (self._waker, self._wake):
