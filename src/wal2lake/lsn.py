@@ -6,6 +6,7 @@ Source: PostgreSQL documentation, "pg_lsn Type"; src/include/access/xlogdefs.h.
 from __future__ import annotations
 
 import re
+from typing import overload
 
 from wal2lake.errors import ConfigError
 
@@ -32,6 +33,23 @@ class LSN(int):
             raise ConfigError(f"{text!r} is not an LSN.", hint="Write it as PostgreSQL does: 16/B374D848.")
         high, low = text.split("/")
         return cls((int(high, 16) << 32) | int(low, 16))
+
+    def __add__(self, other: int) -> LSN:
+        """So many bytes further."""
+        return LSN(int(self) + int(other))
+
+    __radd__ = __add__
+
+    @overload
+    def __sub__(self, other: LSN) -> int: ...
+
+    @overload
+    def __sub__(self, other: int) -> LSN | int: ...
+
+    def __sub__(self, other: int) -> LSN | int:
+        """The bytes between two positions, or the position so many bytes before."""
+        difference = int(self) - int(other)
+        return difference if isinstance(other, LSN) else LSN(difference)
 
     def __str__(self) -> str:
         return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"

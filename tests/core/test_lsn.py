@@ -28,3 +28,20 @@ def test_what_is_no_lsn_is_refused(text: str) -> None:
 def test_it_fits_in_64_bits(value: int) -> None:
     with pytest.raises(ConfigError, match="between 0 and"):
         LSN(value)
+
+
+@given(st.integers(0, LSN_MAX // 2), st.integers(0, LSN_MAX // 2))
+def test_arithmetic_stays_where_it_belongs(position: int, length: int) -> None:
+    """Position and bytes give a position, two positions give bytes."""
+    further = LSN(position) + length
+    assert type(further) is LSN and further == length + LSN(position)
+    assert type(further - length) is LSN and further - length == position
+    assert type(further - LSN(position)) is int and further - LSN(position) == length
+    assert LSN(0) - LSN(position) == -position
+
+
+def test_arithmetic_does_not_leave_the_wal() -> None:
+    with pytest.raises(ConfigError):
+        LSN(LSN_MAX) + 1
+    with pytest.raises(ConfigError):
+        LSN(0) - 1

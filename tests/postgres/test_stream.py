@@ -149,7 +149,7 @@ def test_a_status_goes_out_by_the_clock_although_there_is_no_room() -> None:
         came.set()
         session.await_copy_done()
 
-    answers = {"wal_sender_timeout": [("300",)]}
+    answers = {"wal_sender_timeout": [("300ms",)]}
     with FakeWalsender(flood, answers) as server, stream(server.dsn, buffer_bytes=100):
         assert came.wait(5)
 

@@ -111,7 +111,7 @@ class Progress:
         status, applied = self.status, self._applied
         behind = applied < log.last_end_lsn
         status.applied_lsn, status.durable_lsn = str(LSN(applied)), str(log.durable_lsn())
-        status.lag_bytes = log.last_end_lsn - applied if behind else 0
+        status.lag_bytes = log.last_end_lsn - LSN(applied) if behind else 0
         status.lag_s = round(max(0.0, time.time() - _oldest_unapplied(log, applied)), 3) if behind else 0.0
 
     def _measure_table(self, table: Table) -> None:

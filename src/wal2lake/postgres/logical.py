@@ -24,7 +24,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
 from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import connect_replication
-from wal2lake.postgres.replication import FAREWELL_S, LogicalReplication, start_logical
+from wal2lake.postgres.replication import FAREWELL_S, Replication, start_logical
 from wal2lake.postgres.waiting import wait
 from wal2lake.wire.commands import StartLogicalReplication
 from wal2lake.wire.replication import ServerMessage, XLogData, read_from_server
@@ -64,7 +64,7 @@ class LogicalStream:
         self._start_lsn = start_lsn
         self._options = plugin_options
         self._interval_s = status_interval_s
-        self._stream: LogicalReplication
+        self._stream: Replication
 
     def __enter__(self) -> Self:
         pgconn = connect_replication(self._dsn, application_name="wal2lake")

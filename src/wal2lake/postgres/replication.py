@@ -45,8 +45,10 @@ from wal2lake.wire.replication import StandbyStatusUpdate, read_primary_keepaliv
 
 STATUS_INTERVAL_S: Final = 10.0
 KEEPALIVE_BYTES: Final = 18  # no XLogData is as short
+_HEADER: Final = 25  # of XLogData
 FAREWELL_S: Final = 2.0  # for the server to take the last status
 _FINISH_S = 10.0
+_UNITS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PG_EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
 
 
@@ -61,14 +63,28 @@ def stopped_before(until: LSN) -> InterruptedByUser:
 
 
 class Replication:
-    """One START_REPLICATION's life over ``frames``. The owner sets ``written``, ``flushed`` and ``applied`` as it gets
-    on; a status with them goes out every ``interval_s`` (0: never by the clock), when the server asks, and when
-    ``send_status`` is called. ``wal_end``: where the server's WAL was known to end."""
+    """One START_REPLICATION's life over ``frames``: *written* follows what arrives, *flushed* what is acknowledged.
 
-    def __init__(self, frames: Frames, interval_s: float = STATUS_INTERVAL_S) -> None:
+    A status with them goes out every ``interval_s`` (0: never by the clock), when the server asks, and when
+    ``send_status`` is called. ``flushed`` is 0/0, which moves nothing, or what the caller has durably from before.
+    ``received_lsn``: where the last message began, or, ``physical``, the last WAL ended. ``wal_end``: where the
+    server's WAL was known to end. What was acknowledged by a logical stream counts as applied too.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        interval_s: float = STATUS_INTERVAL_S,
+        flushed: LSN = LSN(0),  # noqa: B008 - immutable
+        *,
+        physical: bool = False,
+    ) -> None:
         self.frames = frames
-        self.written = self.flushed = self.applied = LSN(0)
-        self.keepalive_lsn = self.wal_end = self.reported_lsn = LSN(0)
+        self.physical = physical
+        self.flushed = self.reported_lsn = flushed
+        self.applied = LSN(0) if physical else flushed
+        self.received_lsn = self.written = self.wal_end = flushed
+        self.keepalive_lsn = LSN(0)
         self.reply_requested = False
         self._interval_s = interval_s
         self._next_status = self._after_interval()
@@ -84,13 +100,26 @@ class Replication:
         return None if self._next_status == math.inf else self._next_status
 
     def take(self) -> list[bytes]:
-        """What has come and is whole, without waiting; keepalives are noted."""
+        """What has come and is whole, without waiting; keepalives and positions are noted."""
         payloads = self.frames.take()
-        if payloads and min(map(len, payloads)) <= KEEPALIVE_BYTES:
-            for payload in payloads:
-                if len(payload) <= KEEPALIVE_BYTES:
-                    self._note_keepalive(payload)
+        if payloads:
+            if min(map(len, payloads)) <= KEEPALIVE_BYTES:
+                for keepalive in (payload for payload in payloads if len(payload) <= KEEPALIVE_BYTES):
+                    self._note_keepalive(keepalive)
+            last = next((payload for payload in reversed(payloads) if len(payload) > KEEPALIVE_BYTES), None)
+            if last is not None:
+                start = int.from_bytes(last[1:9], "big")
+                self.received_lsn = max(self.received_lsn, LSN(start + (len(last) - _HEADER if self.physical else 0)))
+            self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
+            self.wal_end = max(self.wal_end, self.written)
         return payloads
+
+    def acknowledge(self, flushed: LSN) -> None:
+        """Everything below ``flushed`` is durable: the server hears of it with the next status. Never goes back."""
+        if flushed > self.flushed:
+            self.flushed = flushed
+            self.applied = self.applied if self.physical else flushed
+            self.written = max(self.written, flushed)
 
     def receive(self, timeout_s: float) -> Exchange[list[bytes]]:
         """The CopyData payloads that have come, keepalives included, in order; [] after ``timeout_s`` or at the end.
@@ -150,39 +179,10 @@ class Replication:
     def _note_keepalive(self, payload: bytes) -> None:
         keepalive = read_primary_keepalive(payload)
         self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
-        self.wal_end = max(self.wal_end, self.keepalive_lsn)
         self.reply_requested |= keepalive.reply_requested
 
     def _after_interval(self) -> float:
         return time.monotonic() + self._interval_s if self._interval_s else math.inf
-
-
-class LogicalReplication(Replication):
-    """Over an output plugin's messages: *written* follows what arrives, *flushed* what is acknowledged.
-
-    ``flushed`` is 0/0, which moves nothing, or what the caller has durably from before.
-    """
-
-    def __init__(self, frames: Frames, interval_s: float = STATUS_INTERVAL_S, flushed: LSN = LSN(0)) -> None:  # noqa: B008
-        super().__init__(frames, interval_s)
-        self.flushed = self.applied = self.reported_lsn = flushed
-        self.received_lsn = self.written = self.wal_end = flushed
-
-    def take(self) -> list[bytes]:
-        payloads = super().take()
-        if payloads:
-            last = next((p for p in reversed(payloads) if len(p) > KEEPALIVE_BYTES), None)
-            if last is not None:
-                self.received_lsn = max(self.received_lsn, LSN(int.from_bytes(last[1:9], "big")))
-            self.wal_end = max(self.wal_end, self.received_lsn)
-            self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
-        return payloads
-
-    def acknowledge(self, flushed: LSN) -> None:
-        """Everything below ``flushed`` is durable: the server hears of it with the next status. Never goes back."""
-        if flushed > self.flushed:
-            self.flushed = self.applied = flushed
-            self.written = max(self.written, flushed)
 
 
 def start_logical(
@@ -191,26 +191,35 @@ def start_logical(
     *,
     interval_s: float | None = None,
     flushed: LSN = LSN(0),  # noqa: B008 - immutable
-) -> Exchange[LogicalReplication]:
+) -> Exchange[Replication]:
     """START_REPLICATION … LOGICAL; a status at least every ``interval_s`` (None: often enough for wal_sender_timeout).
 
     Raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …
     """
     if interval_s is None:
         interval_s = yield from _status_interval(pgconn)
-    return LogicalReplication((yield from start_copy(pgconn, command)), interval_s, flushed)
+    return Replication((yield from start_copy(pgconn, command)), interval_s, flushed)
 
 
 def start_physical(
-    pgconn: PGconn, start_lsn: LSN, slot: str | None, timeline: int | None, *, interval_s: float = STATUS_INTERVAL_S
+    pgconn: PGconn, start_lsn: LSN, slot: str | None, timeline: int | None, *, interval_s: float | None = None
 ) -> Exchange[Replication]:
     """START_REPLICATION … PHYSICAL; has ended at once where the timeline does. Raises what map_error says."""
+    if interval_s is None:
+        interval_s = yield from _status_interval(pgconn)
     command = StartPhysicalReplication(start_lsn, slot, timeline)
-    return Replication((yield from start_copy(pgconn, command.build(pgconn.server_version))), interval_s)
+    frames = yield from start_copy(pgconn, command.build(pgconn.server_version))
+    return Replication(frames, interval_s, physical=True)
 
 
 def _status_interval(pgconn: PGconn) -> Exchange[float]:
     """A third of wal_sender_timeout (0: none), 10 s at the longest."""
-    found = yield from rows(pgconn, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
-    timeout_s = int(found[0][0] or 0) / 1000
+    found = yield from rows(pgconn, "SHOW wal_sender_timeout")
+    timeout_s = milliseconds(str(found[0][0])) / 1000
     return min(STATUS_INTERVAL_S, timeout_s / 3) if timeout_s else STATUS_INTERVAL_S
+
+
+def milliseconds(setting: str) -> int:
+    """What SHOW says of a time: a number with the largest unit that has no rest, as ``1min``."""
+    number = setting.rstrip("dhminsu")
+    return int(number) * _UNITS[setting.removeprefix(number) or "ms"]

@@ -21,7 +21,7 @@ from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
 from wal2lake.postgres.connection import connect_replication
-from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, LogicalReplication, start_logical
+from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication, start_logical
 from wal2lake.postgres.waiting import Exchange, Waiting, as_ready, drive, wait
 from wal2lake.wire.command_text import quote_identifier
 from wal2lake.wire.commands import start_replication_logical
@@ -39,7 +39,7 @@ class ReadAhead:
     """
 
     def __init__(
-        self, stream: LogicalReplication, buffer_bytes: int = 64 << 20, on_news: Callable[[], None] | None = None
+        self, stream: Replication, buffer_bytes: int = 64 << 20, on_news: Callable[[], None] | None = None
     ) -> None:
         self.keepalive_lsn = LSN(0)
         self.messages = self.received_bytes = 0

@@ -60,7 +60,7 @@ Rows = Sequence[Sequence[str | None]]
 
 ANSWERS: Mapping[str, Rows] = {
     "IDENTIFY_SYSTEM": [("7000000000000000001", "1", "0/2000000", "postgres")],
-    "wal_sender_timeout": [("60000",)],
+    "wal_sender_timeout": [("1min",)],
 }
 
 
