@@ -249,10 +249,10 @@ def run(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] 
         raise
 
 
-async def run_async(pgconn: PGconn, command: Exchange[T]) -> T:
+async def run_async(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] | None = None) -> T:
     """Await an exchange of ``pgconn``; one that is given up is cancelled."""
     try:
-        return await wait_async(command, pgconn.socket)
+        return await wait_async(command, pgconn.socket, while_waiting)
     except BaseException:
         cancel(pgconn)
         raise

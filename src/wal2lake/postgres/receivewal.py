@@ -18,12 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wal2lake.errors import ConnectError, LogMismatchError, ProtocolError, SlotInUseError, Wal2LakeError
+from wal2lake.errors import LogMismatchError, ProtocolError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import write_durably, writing
+from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
 from wal2lake.postgres.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.slots import read_slot
@@ -56,7 +57,7 @@ def receive_wal(
     *,
     on_segment: Callable[[str], None] | None = None,
     on_timeline: Callable[[WalPosition], None] | None = None,
-    on_wait: Callable[[Wal2LakeError, float], None] | None = None,
+    on_wait: OnWait | None = None,
 ) -> WalPosition | None:
     """Stream WAL into ``folder`` until ``until_lsn`` or ``stop``; return the position up to which it is durable, None
     when the folder holds none.
@@ -66,10 +67,9 @@ def receive_wal(
     another one or behind the folder, else what map_error says; ConnectError only while nothing has been streamed or
     when ``reconnect_s`` is None; InterruptedByUser when ``stop`` came before ``until_lsn`` was reached.
     """
-    receiver = _Receiver(folder, options or ReceiveWalOptions(), stop or threading.Event())
+    receiver = _Receiver(folder, options or ReceiveWalOptions(), stop or threading.Event(), on_wait)
     receiver.on_segment = on_segment or receiver.on_segment
     receiver.on_timeline = on_timeline or receiver.on_timeline
-    receiver.on_wait = on_wait or receiver.on_wait
     while not receiver.done:
         receiver.run(dsn)
     receiver.require_reached()
@@ -77,10 +77,10 @@ def receive_wal(
 
 
 class _Receiver:
-    def __init__(self, folder: Path, options: ReceiveWalOptions, stop: threading.Event) -> None:
+    def __init__(self, folder: Path, options: ReceiveWalOptions, stop: threading.Event, on_wait: OnWait | None) -> None:
         self.on_segment: Callable[[str], None] = lambda name: None
         self.on_timeline: Callable[[WalPosition], None] = lambda position: None
-        self.on_wait: Callable[[Wal2LakeError, float], None] = lambda error, seconds: None
+        self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
         self.timeline = 0
         self.written = self.flushed = LSN(0)
         self._folder = folder
@@ -89,7 +89,7 @@ class _Receiver:
         self._segment: Segment | None = None
         self._size = 0
         self._system_id: str | None = None
-        self._streamed = self._holds_wal = False
+        self._holds_wal = False
 
     @property
     def done(self) -> bool:
@@ -117,14 +117,9 @@ class _Receiver:
                 self._begin(pgconn)
                 while not self.done:
                     self._stream_timeline(pgconn)
-        except (ConnectError, SlotInUseError) as error:
-            # Before anything was streamed it may as well be the DSN, and a person waits. Afterwards our own walsender
-            # of before may hold the slot until it notices that we are gone.
-            if self._options.reconnect_s is None or not self._streamed:
-                raise
-            if not self.done:
-                self.on_wait(error, self._options.reconnect_s)
-                self._stop.wait(self._options.reconnect_s)
+        except Wal2LakeError as error:
+            if not self.done or not self._reconnect.mends(error):
+                self._stop.wait(self._reconnect.pause_after(error))
         finally:
             self._close_segment()
 
@@ -159,7 +154,7 @@ class _Receiver:
         interval_s = self._options.status_interval_s
         start = start_physical(pgconn, self.written, self._options.slot, self.timeline, interval_s=interval_s)
         stream = wait(start, pgconn.socket)
-        self._streamed = True
+        self._reconnect.opened()
         try:
             self._pump(stream)
         finally:

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from wal2lake.errors import ConnectError, SlotInUseError, Wal2LakeError
+from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.logical import LogicalStream, PluginOptions
+from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
@@ -66,7 +66,7 @@ def recv(
     options: RecvOptions | None = None,
     stop: threading.Event | None = None,
     *,
-    on_wait: Callable[[Wal2LakeError, float], None] | None = None,
+    on_wait: OnWait | None = None,
 ) -> LSN:
     """Stream ``slot`` into ``output`` until ``until_lsn`` or ``stop``; return the LSN up to which it is durable (0/0:
     nothing came).
@@ -88,15 +88,14 @@ class _Receiver:
         output: Output,
         options: RecvOptions,
         stop: threading.Event,
-        on_wait: Callable[[Wal2LakeError, float], None] | None,
+        on_wait: OnWait | None,
     ) -> None:
         self.written = self.flushed = LSN(0)
         self._output = output
         self._options = options
         self._stop = stop
-        self._on_wait = on_wait or (lambda error, seconds: None)
+        self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
         self._reached = False
-        self._streamed = False
         self._synced = time.monotonic()
 
     @property
@@ -110,20 +109,12 @@ class _Receiver:
         stream = LogicalStream(dsn, slot, begin, options.plugin_options, status_interval_s=options.status_interval_s)
         try:
             with stream:
-                self._streamed = True
+                self._reconnect.opened()
                 self._output.begin_stream()
                 self._pump(stream)
         except Wal2LakeError as error:
-            if options.reconnect_s is None or not self._passing(error):
-                raise
-            if not self.done:
-                self._on_wait(error, options.reconnect_s)
-                self._stop.wait(options.reconnect_s)
-
-    def _passing(self, error: Wal2LakeError) -> bool:
-        """Time mends it. Before anything was streamed it may as well be the DSN, and a person waits. Our own walsender
-        of before may hold the slot until it notices that we are gone."""
-        return self._streamed and isinstance(error, ConnectError | SlotInUseError)
+            if not self.done or not self._reconnect.mends(error):
+                self._stop.wait(self._reconnect.pause_after(error))
 
     def require_reached(self) -> None:
         """Raise InterruptedByUser when the output ends before it should: nobody may take it for whole."""

@@ -21,6 +21,7 @@ from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
 from wal2lake.postgres.connection import connect_replication
+from wal2lake.postgres.exchange import Row
 from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication, start_logical
 from wal2lake.postgres.waiting import Exchange, Waiting, as_ready, drive, wait
 from wal2lake.wire.command_text import quote_identifier
@@ -29,6 +30,12 @@ from wal2lake.wire.commands import start_replication_logical
 _SHORT_READ = 8192  # bytes; less means that the socket is empty
 _READS = 8  # of about 16 kB, before libpq's buffer is emptied; they make the buffer grow as well
 _MOST_S = 3600.0
+
+
+class StreamEndedError(ConnectError):
+    """The server ended the stream in order; ``rows`` are what it said last, as which timeline comes next."""
+
+    rows: list[Row]
 
 
 class ReadAhead:
@@ -88,6 +95,12 @@ class ReadAhead:
         self._rouse()  # the thread may wait for room
         return ready
 
+    def interrupt(self) -> None:
+        """Have a ``receive`` that waits return what there is."""
+        with self._news:
+            self._wanted = 0
+            self._news.notify_all()
+
     def acknowledge(self, flushed: LSN) -> None:
         """Everything below ``flushed`` is durable here: the server may forget it. Never goes back."""
         if flushed > self._stream.flushed:
@@ -96,7 +109,8 @@ class ReadAhead:
 
     def close(self) -> None:
         """Tell the server the last acknowledged position, end the stream, close the connection."""
-        self.begin_close()
+        self._closing, self._roused = True, False
+        self._rouse()
         self._thread.join()
         if self._failure is not None:  # what was acknowledged counts all the same, if the connection still stands
             with contextlib.suppress(Wal2LakeError):
@@ -105,16 +119,6 @@ class ReadAhead:
         self._stream.frames.close()
         for end in (self._waker, self._wake):
             os.close(end)
-
-    def begin_close(self) -> None:
-        """Have the thread end; ``closed`` soon, then ``close`` does not wait."""
-        self._closing = True
-        self._roused = False
-        self._rouse()
-
-    @property
-    def closed(self) -> bool:
-        return not self._thread.is_alive()
 
     def __enter__(self) -> Self:
         return self
@@ -146,12 +150,15 @@ class ReadAhead:
             yield from stream.finish(FAREWELL_S)
 
     def _ended(self) -> Exchange[Wal2LakeError]:
-        """Why the server left COPY mode: its error, or its shutdown."""
+        """Why the server left COPY mode: its error, its shutdown, or the timeline's end."""
         try:
-            yield from self._stream.frames.outcome()
+            rows = yield from self._stream.frames.outcome()
         except Wal2LakeError as error:
             return error
-        return ConnectError("The server ended the stream.", hint="It shuts down; the stream goes on when it is back.")
+        hint = "It shuts down; the stream goes on when it is back."
+        ended = StreamEndedError("The server ended the stream.", hint=hint)
+        ended.rows = rows
+        return ended
 
     def _fail(self, error: Exception) -> None:
         with self._news:

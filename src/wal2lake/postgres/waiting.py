@@ -77,12 +77,15 @@ def as_ready(events: int) -> int:
     return (Ready.R if events & _READABLE else 0) | (Ready.W if events & select.POLLOUT else 0)
 
 
-async def wait_async(exchange: Exchange[T], fileno: int) -> T:
-    """Run ``exchange`` over the socket ``fileno`` while the event loop serves others."""
+async def wait_async(exchange: Exchange[T], fileno: int, while_waiting: Callable[[], None] | None = None) -> T:
+    """wait for an event loop, which serves others meanwhile."""
     try:
         waiting = next(exchange)
         while True:
-            waiting = exchange.send(await _ready(fileno, waiting))
+            ready = await _ready(fileno, waiting)
+            if not ready and while_waiting is not None:
+                while_waiting()
+            waiting = exchange.send(ready)
     except StopIteration as end:
         result: T = end.value
         return result
@@ -96,7 +99,7 @@ async def _ready(fileno: int, waiting: Waiting) -> int:
         if not future.done():
             future.set_result(ready)
 
-    timer = None if waiting.until is None else loop.call_later(waiting.seconds(float("inf")), wake, Ready.NONE)
+    timer = loop.call_later(waiting.seconds(_TICK_S), wake, Ready.NONE)
     if waiting.wait & Wait.R:
         loop.add_reader(fileno, wake, Ready.R)
     if waiting.wait & Wait.W:
@@ -104,7 +107,6 @@ async def _ready(fileno: int, waiting: Waiting) -> int:
     try:
         return await future
     finally:
+        timer.cancel()
         loop.remove_reader(fileno)
         loop.remove_writer(fileno)
-        if timer is not None:
-            timer.cancel()

@@ -1,0 +1,141 @@
+"""Replication for a Python program: ``connect`` and ``connect_physical``, typed events, acknowledgement by hand.
+
+Rule: what a program sees of a stream is whole, once, and in order, whatever happens to the connection beneath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Generic, Literal, TypeVar
+
+from psycopg.adapt import AdaptersMap
+
+from wal2lake.client.events import (
+    UNCHANGED,
+    Begin,
+    Change,
+    Column,
+    Commit,
+    Delete,
+    Event,
+    Insert,
+    Message,
+    Origin,
+    Relation,
+    Truncate,
+    Unchanged,
+    Update,
+)
+from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, Reader
+from wal2lake.client.stream import AsyncStream, Stream
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput import options as pgoutput
+from wal2lake.postgres.reconnect import OnWait
+from wal2lake.wire.replication import XLogData
+
+__all__ = [
+    "UNCHANGED", "AsyncStream", "Begin", "Change", "Column", "Commit", "Delete", "Event", "Insert", "Message", "Origin",
+    "Relation", "Stream", "Truncate", "Unchanged", "Update", "XLogData", "connect", "connect_physical",
+]  # fmt: skip
+
+T = TypeVar("T")
+BUFFER_BYTES = 16 << 20
+
+
+class Connecting(Generic[T]):
+    """A stream that is about to be opened: by ``with`` as a Stream, by ``async with`` as an AsyncStream."""
+
+    def __init__(
+        self, dsn: str, reader: Reader[T], *, buffer_bytes: int, reconnect: bool, on_wait: OnWait | None
+    ) -> None:
+        self._blocking = Stream(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+        self._async = AsyncStream(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+
+    def __enter__(self) -> Stream[T]:
+        return self._blocking.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blocking.close()
+
+    async def __aenter__(self) -> AsyncStream[T]:
+        return await self._async.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._async.close()
+
+
+def connect(
+    dsn: str = "",
+    *,
+    slot: str,
+    publication: str | Sequence[str],
+    create_slot: bool = False,
+    start_lsn: int = 0,
+    messages: bool = False,
+    origin: pgoutput.Origin | None = None,
+    binary: bool = False,
+    streaming: pgoutput.Streaming = "off",
+    two_phase: bool = False,
+    values: Literal["python", "text"] = "python",
+    adapters: AdaptersMap | None = None,
+    reconnect: bool = True,
+    on_wait: OnWait | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> Connecting[Event]:
+    """The changes of one or several publications, transaction by transaction as they commit, from a pgoutput slot.
+
+    ``dsn``: libpq's keywords or URI; '' takes PGHOST and its kin. ``create_slot`` makes the slot when there is none
+    (which waits for running transactions). ``start_lsn``: up to where you have everything; 0: where the slot stands.
+    ``messages``: those of pg_logical_emit_message too (14+). ``origin`` 'none': not what was replicated to the server
+    (16+). ``binary``: values travel in binary form (14+). ``values`` 'text': PostgreSQL's text instead of Python's
+    types. ``adapters``: loaders of your own (psycopg's AdaptersMap; its global one else). ``reconnect`` False: a lost
+    connection is an error; else ``on_wait`` hears it and the seconds until the next try (else a warning is logged).
+    ``buffer_bytes``: how much is read ahead. ``streaming`` and ``two_phase`` are refused: transactions come whole.
+
+    Raises ConfigError; opening raises AuthError, ConnectError, SlotMissingError, SlotInUseError, PublicationError and
+    the others of wal2lake.errors; iterating raises what no waiting mends: LogMismatchError when the slot or the server
+    was moved, SlotLostError, UnrepresentableError for a value that its Python type cannot hold, ProtocolError.
+    """
+    names = (publication,) if isinstance(publication, str) else tuple(publication)
+    options = pgoutput.PgoutputOptions(
+        names,
+        proto_version=_proto_version(streaming, two_phase),
+        binary=binary,
+        messages=messages,
+        streaming=streaming,
+        two_phase=two_phase,
+        origin=origin,
+    )
+    reader = LogicalReader(LogicalOptions(slot, options, create_slot, LSN(start_lsn), values, adapters))
+    return Connecting(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+
+
+def connect_physical(
+    dsn: str = "",
+    *,
+    slot: str | None = None,
+    start_lsn: int | None = None,
+    timeline: int | None = None,
+    reconnect: bool = True,
+    on_wait: OnWait | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> Connecting[XLogData]:
+    """The WAL itself, as XLogData without a gap: ``payload`` are its bytes from ``start_lsn`` on.
+
+    It begins at ``start_lsn`` of ``timeline`` (None: where the physical ``slot`` keeps WAL from, or where the server's
+    ends now) and crosses promotions. Acknowledge the end of what is durable (``start_lsn + len(payload)``); without a
+    slot that only tells pg_stat_replication. Raises as connect does.
+    """
+    reader = PhysicalReader(slot, None if start_lsn is None else LSN(start_lsn), timeline)
+    return Connecting(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+
+
+def _proto_version(streaming: pgoutput.Streaming, two_phase: bool) -> int:
+    """What the options would need, so that they are refused for what they are."""
+    least = pgoutput.STREAMING_PROTO_VERSION[streaming]
+    return max(least, pgoutput.TWO_PHASE_PROTO_VERSION) if two_phase else least

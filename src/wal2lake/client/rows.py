@@ -1,0 +1,125 @@
+"""One relation's rows to dicts of Python values: loaders are found once per Relation message, not per row.
+
+The loaders are psycopg's, or the user's own where some are registered in the adapters that the stream was given. No
+connection stands behind them, so a loader sees what the session has: UTF-8, ISO dates, UTC.
+
+Source: psycopg documentation, "Data adaptation configuration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+import psycopg
+from psycopg.adapt import AdaptersMap, Transformer
+from psycopg.pq import Format
+from psycopg.types.string import TextLoader
+
+from wal2lake.client.events import UNCHANGED, Column, Relation
+from wal2lake.errors import UnrepresentableError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput import messages as pg
+from wal2lake.pgoutput.rows import Columns
+
+
+class Adapters:
+    """psycopg's AdaptContext around an AdaptersMap."""
+
+    connection = None
+
+    def __init__(self, adapters: AdaptersMap) -> None:
+        self.adapters = adapters
+
+
+def text_adapters() -> AdaptersMap:
+    """Adapters by which every value stays PostgreSQL's text of it."""
+    adapters = AdaptersMap(types=psycopg.adapters.types)
+    adapters.register_loader(0, TextLoader)
+    return adapters
+
+
+class RowReader:
+    """Reads the rows of ``relation``."""
+
+    def __init__(self, relation: Relation, adapters: AdaptersMap) -> None:
+        self.relation = relation
+        self.count = len(relation.columns)
+        self._names = [column.name for column in relation.columns]
+        self._keys = [column.key for column in relation.columns]
+        self._oids = [column.type_oid for column in relation.columns]
+        self._transformer = Transformer(Adapters(adapters))
+        self._transformer.set_loader_types(self._oids, Format.TEXT)
+        self._load: Callable[[Sequence[bytes | None]], tuple[Any, ...]] = self._transformer.load_sequence
+
+    def row(self, columns: Columns, lsn: int, old: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A whole row; what did not change comes from ``old``, the whole row before, where there is one."""
+        values, _, unchanged, binary = columns
+        try:
+            row = dict(zip(self._names, self._load(values) if not binary else self._mixed(columns), strict=False))
+        except psycopg.Error:
+            raise self._refused(columns, lsn) from None
+        for index in unchanged:
+            name = self._names[index]
+            row[name] = UNCHANGED if old is None else old[name]
+        return row
+
+    def key(self, columns: Columns, lsn: int) -> dict[str, Any]:
+        """The replica identity's part of a row; the rest was not sent."""
+        return dict(compress(self.row(columns, lsn).items(), self._keys))
+
+    def _mixed(self, columns: Columns) -> list[Any]:
+        """Values in binary form and in text, each by its own loader."""
+        binary = set(columns.binary)
+        return [self._value(columns, index, index in binary) for index in range(self.count)]
+
+    def _value(self, columns: Columns, index: int, binary: bool) -> Any:
+        value = columns.values[index]
+        if value is None:
+            return None
+        return self._transformer.get_loader(self._oids[index], Format.BINARY if binary else Format.TEXT).load(value)
+
+    def _refused(self, columns: Columns, lsn: int) -> UnrepresentableError:
+        """Which column it was; its value stays where it is."""
+        column = next(column for index, column in enumerate(self.relation.columns) if self._is_refused(columns, index))
+        return UnrepresentableError(
+            f"Python's type for {column.type_name} cannot hold a value of this column.",
+            hint="Register a loader that can with the adapters of the stream, or read values as text (values='text').",
+            relation=str(self.relation),
+            column=column.name,
+            lsn=lsn,
+        )
+
+    def _is_refused(self, columns: Columns, index: int) -> bool:
+        try:
+            self._value(columns, index, index in columns.binary)
+        except psycopg.Error:
+            return True
+        return False
+
+
+def describe(message: pg.Relation, types: Mapping[int, pg.Type], adapters: AdaptersMap) -> Relation:
+    """A Relation message with its types by name: built-in ones need no catalog, others were announced before it."""
+    columns = tuple(
+        Column(c.name, c.type_oid, c.typmod, type_name(c.type_oid, types, adapters), bool(c.flags & pg.COLUMN_IS_KEY))
+        for c in message.columns
+    )
+    schema = message.namespace or "pg_catalog"
+    key = tuple(column.name for column in columns if column.key)
+    return Relation(message.relation_id, schema, message.name, message.replica_identity, columns, key)
+
+
+def type_name(oid: int, types: Mapping[int, pg.Type], adapters: AdaptersMap) -> str:
+    """As format_type has it, ``timestamp with time zone`` or ``integer[]``; the number of a type nobody announced."""
+    if oid in types:
+        return f"{types[oid].namespace}.{types[oid].name}"
+    found = psycopg.adapters.types.get(oid) or adapters.types.get(oid)
+    if found is None:
+        return str(oid)
+    return found.regtype + ("[]" if oid == found.array_oid else "")
+
+
+def lsn_of(value: int) -> LSN:
+    """64 unsigned bits are an LSN: its check is left out."""
+    return int.__new__(LSN, value)
