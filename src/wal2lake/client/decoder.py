@@ -27,7 +27,7 @@ from wal2lake.pgoutput.rows import Columns, read_columns
 from wal2lake.pgoutput.session import PgoutputSession, State
 
 _HEAD: Final = struct.Struct(">xQ16xBI").unpack_from  # XLogData's start LSN; tag, and for a change its relation
-_HEAD_SIZE: Final = 30
+_HEAD_SIZE: Final = 31  # with the byte that begins a change's first tuple
 _COMMIT: Final = struct.Struct(">26xBQQq")
 _MESSAGE: Final = 25
 _INSERT, _UPDATE, _DELETE, _COMMIT_TAG = b"IUDC"
@@ -105,10 +105,11 @@ class Decoder:
                 self.delivered_lsn = self._commit_lsn = lsn_of(end_lsn)
                 yield Commit(xid, lsn_of(commit_lsn), self._commit_lsn, commit_ts)
             else:
-                yield from self._other(payload, start_lsn)
+                yield from self._other(payload)
 
-    def _other(self, payload: bytes, start_lsn: int) -> Iterator[Event]:
+    def _other(self, payload: bytes) -> Iterator[Event]:
         """What comes seldom, or is wrong."""
+        start_lsn = int.from_bytes(payload[1:9], "big")
         message = self._session.receive(payload[_MESSAGE:], start_lsn).message
         lsn = LSN(start_lsn)
         match message:
@@ -129,7 +130,8 @@ class Decoder:
                 elif message.lsn <= self._message_lsn:
                     return  # it came before the connection was lost
                 else:
-                    self._message_lsn = LSN(message.lsn)
+                    self._message_lsn = LSN(message.lsn)  # where its record ends
+                    self.delivered_lsn = max(self.delivered_lsn, self._message_lsn)
                 yield Message(LSN(message.lsn), message.transactional, message.prefix, message.content)
             case pg.Origin():
                 yield Origin(message.name, LSN(message.origin_lsn))

@@ -55,7 +55,7 @@ class Column:
     key: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Relation:
     """A table as it was when the change was made. ``replica_identity``: 'd' default, 'n' nothing, 'f' full, 'i' index.
     ``key``: the names of the replica identity's columns. As text: schema.table."""
@@ -69,6 +69,9 @@ class Relation:
 
     def __str__(self) -> str:
         return qualified(self.schema, self.name)
+
+    def __repr__(self) -> str:
+        return f"Relation({str(self)!r})"
 
 
 class Event:

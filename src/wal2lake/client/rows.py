@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Transformer
@@ -22,6 +22,8 @@ from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
 from wal2lake.pgoutput.rows import Columns
+
+_REFUSALS: Final = (psycopg.Error, ValueError, ArithmeticError)  # of loaders
 
 
 class Adapters:
@@ -58,8 +60,8 @@ class RowReader:
         values, _, unchanged, binary = columns
         try:
             row = dict(zip(self._names, self._load(values) if not binary else self._mixed(columns), strict=False))
-        except psycopg.Error:
-            raise self._refused(columns, lsn) from None
+        except _REFUSALS:
+            raise self._refused(columns, lsn) from None  # whose cause would quote the value
         for index in unchanged:
             name = self._names[index]
             row[name] = UNCHANGED if old is None else old[name]
@@ -82,19 +84,20 @@ class RowReader:
 
     def _refused(self, columns: Columns, lsn: int) -> UnrepresentableError:
         """Which column it was; its value stays where it is."""
-        column = next(column for index, column in enumerate(self.relation.columns) if self._is_refused(columns, index))
+        refused = (column for index, column in enumerate(self.relation.columns) if self._is_refused(columns, index))
+        column = next(refused, None)
         return UnrepresentableError(
-            f"Python's type for {column.type_name} cannot hold a value of this column.",
-            hint="Register a loader that can with the adapters of the stream, or read values as text (values='text').",
+            f"A value cannot be read as Python's type for {'its column' if column is None else column.type_name}.",
+            hint="Give the stream adapters with a loader of your own for that type, or read values='text'.",
             relation=str(self.relation),
-            column=column.name,
+            column=None if column is None else column.name,
             lsn=lsn,
         )
 
     def _is_refused(self, columns: Columns, index: int) -> bool:
         try:
             self._value(columns, index, index in columns.binary)
-        except psycopg.Error:
+        except _REFUSALS:
             return True
         return False
 

@@ -12,7 +12,7 @@ import struct
 from typing import Final, NamedTuple
 
 _COUNT: Final = struct.Struct(">H").unpack_from
-_LENGTH: Final = struct.Struct(">I").unpack_from
+_LENGTH: Final = struct.Struct(">xI").unpack_from  # behind the kind
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 
 
@@ -41,16 +41,14 @@ def read_columns(payload: bytes, at: int) -> Columns:
         kind = payload[at]
         if kind == _TEXT:
             start = at + 5
-            (length,) = _LENGTH(payload, at + 1)
-            at = start + length
+            at = start + _LENGTH(payload, at)[0]
             append(payload[start:at])
         elif kind == _NULL:
             at += 1
             append(None)
         elif kind == _BINARY:
             start = at + 5
-            (length,) = _LENGTH(payload, at + 1)
-            at = start + length
+            at = start + _LENGTH(payload, at)[0]
             if binary is _NONE:
                 binary = []
             binary.append(len(values))
