@@ -27,7 +27,7 @@ from wal2lake.postgres.stream import ReadAhead, StreamEndedError
 
 T = TypeVar("T")
 _APPLICATION = "wal2lake"
-_TICK_S = 60.0
+_TICK_S = 1.0  # a signal that another thread got is looked at no later
 _BATCH = 1000  # items handed out before an event loop serves others
 _PAUSE_S, _PAUSE_MOST_S = 0.5, 30.0
 
@@ -137,6 +137,7 @@ class Stream(_Session[T]):
         self._stopped.set()
 
     def __iter__(self) -> Iterator[T]:
+        self._raise_failure()
         while not self._stopping:
             for item in self._pending:
                 yield item
@@ -207,6 +208,7 @@ class AsyncStream(_Session[T]):
         self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        self._raise_failure()
         while not self._stopping:
             for given, item in enumerate(self._pending, 1):
                 yield item

@@ -1,0 +1,471 @@
+"""A program's stream is whole, once and in order, whatever happens beneath it: blocking and in an event loop alike."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.adapt import AdaptersMap, Loader
+
+from wal2lake import (
+    LSN,
+    UNCHANGED,
+    Begin,
+    Change,
+    Commit,
+    Delete,
+    Event,
+    Insert,
+    Message,
+    Truncate,
+    Update,
+    connect,
+    connect_physical,
+)
+from wal2lake.client import Connecting
+from wal2lake.errors import (
+    ConfigError,
+    ConnectError,
+    LogMismatchError,
+    ProtocolError,
+    SlotMissingError,
+    UnrepresentableError,
+)
+from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.testing.stream import ScriptedStream, insert, relation
+from wal2lake.testing.walsender import FakeWalsender, Session
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(30)]
+
+Read = Callable[..., list[Event]]
+NAME = "client"
+
+
+def blocking(connecting: Connecting[Any], commits: int = 1, busy_s: float = 0, acknowledge: bool = True) -> list[Any]:
+    """Read up to so many Commits, computing for a while at each; every one is acknowledged."""
+    seen = []
+    with connecting as stream:
+        for event in stream:
+            seen.append(event)
+            if isinstance(event, Commit):
+                compute(busy_s)
+                if acknowledge:
+                    stream.acknowledge(event.end_lsn)
+                commits -= 1
+            if not commits:
+                break
+    return seen
+
+
+def in_a_loop(connecting: Connecting[Any], commits: int = 1, busy_s: float = 0, acknowledge: bool = True) -> list[Any]:
+    async def read() -> list[Any]:
+        seen, left = [], commits
+        async with connecting as stream:
+            async for event in stream:
+                seen.append(event)
+                if isinstance(event, Commit):
+                    compute(busy_s)
+                    if acknowledge:
+                        stream.acknowledge(event.end_lsn)
+                    left -= 1
+                if not left:
+                    break
+        return seen
+
+    return asyncio.run(read())
+
+
+def compute(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(10_000))
+
+
+BOTH = pytest.mark.parametrize("read", [blocking, in_a_loop])
+
+
+@pytest.fixture
+def table(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    """A published table, and a slot of its time."""
+    server.psql(
+        f"CREATE TABLE {NAME} (id int PRIMARY KEY, v text, big text, hidden text);"
+        f"ALTER TABLE {NAME} ALTER big SET STORAGE EXTERNAL; CREATE PUBLICATION {NAME} FOR TABLE {NAME} (id, v, big);"
+        f"SELECT pg_create_logical_replication_slot('{NAME}', 'pgoutput')"
+    )
+    yield server
+    server.psql(f"DROP TABLE {NAME}; DROP PUBLICATION {NAME}")
+    server.psql(
+        f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND slot_name = '{NAME}'"
+    )
+    for _ in range(100):
+        with suppress(Exception):
+            server.psql(f"SELECT pg_drop_replication_slot('{NAME}')")
+            return
+        time.sleep(0.05)
+    raise AssertionError("The slot stays in use.")
+
+
+def to(server: EmbeddedPostgres, **options: Any) -> Connecting[Event]:
+    return connect(server.dsn, slot=NAME, publication=NAME, **options)
+
+
+def rows(events: list[Event]) -> list[tuple[str, Any, Any]]:
+    return [(type(e).__name__, e.old, e.new) for e in events if isinstance(e, Change)]
+
+
+@BOTH
+def test_four_nothings_are_four(table: EmbeddedPostgres, read: Read) -> None:
+    table.psql(f"INSERT INTO {NAME} VALUES (1, NULL, repeat('x', 9000), 'secret'), (2, '', 'y', 'secret')")
+    table.psql(f"UPDATE {NAME} SET v = '' WHERE id = 1")
+    table.psql(f"UPDATE {NAME} SET id = 3 WHERE id = 1; DELETE FROM {NAME} WHERE id = 2")
+    events = read(to(table), commits=4)
+    assert rows(events) == [
+        ("Insert", None, {"id": 1, "v": None, "big": "x" * 9000}),
+        ("Insert", None, {"id": 2, "v": "", "big": "y"}),
+        ("Update", None, {"id": 1, "v": "", "big": UNCHANGED}),
+        ("Update", {"id": 1}, {"id": 3, "v": "", "big": UNCHANGED}),
+        ("Delete", {"id": 2}, None),
+    ]
+    keys = [event.key for event in events if isinstance(event, Change)]
+    assert keys == [{"id": 1}, {"id": 2}, {"id": 1}, {"id": 1}, {"id": 2}]
+
+
+def test_unchanged_is_no_value(table: EmbeddedPostgres) -> None:
+    with pytest.raises(TypeError):
+        bool(UNCHANGED)
+    with psycopg.connect(table.dsn) as connection, pytest.raises(psycopg.ProgrammingError):
+        connection.execute("SELECT %s", [UNCHANGED])
+
+
+def test_the_whole_old_row_fills_what_did_not_change(table: EmbeddedPostgres) -> None:
+    table.psql(f"ALTER PUBLICATION {NAME} SET TABLE {NAME}; ALTER TABLE {NAME} REPLICA IDENTITY FULL")
+    table.psql(f"INSERT INTO {NAME} VALUES (1, 'a', repeat('x', 9000)); UPDATE {NAME} SET v = 'b'")
+    update = blocking(to(table), commits=2)[-2]
+    assert isinstance(update, Update) and update.old is not None
+    assert (update.old["v"], update.new["v"], update.new["big"]) == ("a", "b", "x" * 9000)
+    assert update.relation.key == ("id", "v", "big", "hidden")
+
+
+def test_types_have_names_and_values_are_python_s(table: EmbeddedPostgres) -> None:
+    table.psql(
+        f"CREATE TYPE {NAME}_mood AS ENUM ('fine'); CREATE TABLE {NAME}_typed (id bigint PRIMARY KEY,"
+        f" n numeric(9,2), at timestamptz, u uuid, j jsonb, a int[], m {NAME}_mood);"
+        f"ALTER PUBLICATION {NAME} ADD TABLE {NAME}_typed; INSERT INTO {NAME}_typed VALUES"
+        " (1, 1.50, '2026-01-02 03:04:05+00', '827ccb0e-ea8a-706c-4c34-a16891f84e7b', '{\"k\": [1]}',"
+        " '{1,NULL}', 'fine')"
+    )
+    expected = {
+        "id": 1,
+        "n": Decimal("1.50"),
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "u": UUID("827ccb0e-ea8a-706c-4c34-a16891f84e7b"),
+        "j": {"k": [1]},
+        "a": [1, None],
+        "m": "fine",
+    }
+    try:
+        read = blocking(to(table, values="text"), acknowledge=False)
+        begin, change, commit = read
+        assert isinstance(begin, Begin) and isinstance(change, Insert) and isinstance(commit, Commit)
+        assert begin.xid == commit.xid and begin.commit_lsn == commit.commit_lsn < commit.end_lsn
+        assert abs(datetime.now(UTC) - commit.commit_time).total_seconds() < 60
+        assert change.new["a"] == "{1,NULL}" and change.new["n"] == "1.50"
+        assert str(change.relation) == f"public.{NAME}_typed"
+        names = [column.type_name for column in change.relation.columns]
+        assert names == [
+            "bigint", "numeric", "timestamp with time zone", "uuid", "jsonb", "integer[]", f"public.{NAME}_mood",
+        ]  # fmt: skip
+        for binary in (False, True):
+            (typed,) = [e for e in blocking(to(table, binary=binary), acknowledge=binary) if isinstance(e, Insert)]
+            assert typed.new == expected | ({"m": b"fine"} if binary else {})  # nobody told of the enum's labels
+    finally:
+        table.psql(f"DROP TABLE {NAME}_typed; DROP TYPE {NAME}_mood")
+
+
+class AsText(Loader):
+    def load(self, data: Any) -> str:
+        return bytes(data).decode()
+
+
+def test_a_value_that_python_cannot_hold_is_named_and_an_own_loader_takes_it(table: EmbeddedPostgres) -> None:
+    table.psql(
+        f"ALTER TABLE {NAME} ADD day date; ALTER PUBLICATION {NAME} SET TABLE {NAME};"
+        f"INSERT INTO {NAME} (id, day) VALUES (1, '2026-01-01'); INSERT INTO {NAME} (id, day) VALUES (2, 'infinity')"
+    )
+    with to(table) as stream:
+        with pytest.raises(UnrepresentableError) as refused:
+            for event in stream:
+                if isinstance(event, Insert):
+                    assert event.new["day"] == date(2026, 1, 1)
+                if isinstance(event, Commit):
+                    stream.acknowledge(event.end_lsn)
+        with pytest.raises(UnrepresentableError):  # a stream that failed passes over nothing
+            next(iter(stream))
+    assert refused.value.relation == f"public.{NAME}" and refused.value.column == "day"
+    assert "infinity" not in str(refused.value) and refused.value.__cause__ is None
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_loader("date", AsText)
+    (change,) = [event for event in blocking(to(table, adapters=adapters)) if isinstance(event, Insert)]
+    assert change.new["day"] == "infinity"
+
+
+def test_truncate_and_messages(table: EmbeddedPostgres) -> None:
+    table.psql(f"TRUNCATE {NAME} RESTART IDENTITY CASCADE")
+    table.psql(
+        "SELECT pg_logical_emit_message(false, 'hello', 'outside'), pg_logical_emit_message(true, 'hello', 'in')"
+    )
+    events = blocking(to(table, messages=True), commits=2)
+    (truncate,) = [event for event in events if isinstance(event, Truncate)]
+    assert [str(r) for r in truncate.relations] == [f"public.{NAME}"] and truncate.cascade and truncate.restart_identity
+    messages = [(e.transactional, e.content) for e in events if isinstance(e, Message)]
+    assert sorted(messages) == [(False, b"outside"), (True, b"in")]
+
+
+@BOTH
+def test_what_was_not_acknowledged_comes_again(table: EmbeddedPostgres, read: Read) -> None:
+    table.psql(f"INSERT INTO {NAME} VALUES (1)")
+    table.psql(f"INSERT INTO {NAME} VALUES (2)")
+    assert len(read(to(table), commits=1, acknowledge=True)) == 3
+    for _ in range(2):
+        assert rows(read(to(table), commits=1, acknowledge=False))[0][2]["id"] == 2
+
+
+@BOTH
+def test_the_server_is_answered_while_the_consumer_computes(table: EmbeddedPostgres, read: Read) -> None:
+    table.psql(f"INSERT INTO {NAME} VALUES (1)")
+    waits: list[object] = []
+    impatient = connect(
+        f"{table.dsn} options='-c wal_sender_timeout=1s'", slot=NAME, publication=NAME,
+        on_wait=lambda error, seconds: waits.append(error),
+    )  # fmt: skip
+    threading.Timer(1.0, table.psql, [f"INSERT INTO {NAME} VALUES (2)"]).start()
+    assert len(read(impatient, commits=2, busy_s=2.5)) == 6
+    assert waits == []
+
+
+@BOTH
+def test_a_lost_connection_loses_nothing_and_repeats_nothing(table: EmbeddedPostgres, read: Read) -> None:
+    waits: list[object] = []
+    connecting = to(table, on_wait=lambda error, seconds: waits.append(error))
+    table.psql(f"INSERT INTO {NAME} VALUES (0)")
+
+    def disturb() -> None:
+        for i in range(1, 6):
+            time.sleep(0.2)
+            table.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+            table.psql(f"INSERT INTO {NAME} SELECT g FROM generate_series({i * 10}, {i * 10 + 2}) g")
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    seen = rows(read(connecting, commits=6, acknowledge=False))
+    thread.join()
+    assert [row["id"] for _, _, row in seen] == [0, *(i * 10 + j for i in range(1, 6) for j in range(3))]
+    assert waits and all(isinstance(error, ConnectError) for error in waits)
+
+
+def test_an_idle_publication_lets_the_slot_advance_only_behind_what_is_acknowledged(table: EmbeddedPostgres) -> None:
+    def confirmed() -> LSN:
+        query = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{NAME}'"
+        return LSN.parse(table.psql(query))
+
+    table.psql(f"INSERT INTO {NAME} VALUES (1)")
+    before = confirmed()
+    with to(table) as stream:
+        commit = next(event for event in stream if isinstance(event, Commit))
+        table.psql("SELECT pg_logical_emit_message(true, 'else', 'where')")
+        end = LSN.parse(table.psql("SELECT pg_current_wal_flush_lsn()"))
+        for _ in range(10):
+            assert stream.receive(0.1) == []
+        assert confirmed() == before
+        stream.acknowledge(commit.end_lsn)
+        deadline = time.monotonic() + 10
+        while confirmed() < end and time.monotonic() < deadline:
+            assert stream.receive(0.1) == []
+        assert confirmed() >= end
+        with pytest.raises(ConfigError, match="cannot be acknowledged"):
+            stream.acknowledge(end + 100_000)
+
+
+@pytest.mark.parametrize("by", ["thread", "signal"])
+def test_stop_ends_the_iteration(table: EmbeddedPostgres, by: str) -> None:
+    with to(table) as stream:
+        if by == "signal":
+            before = signal.signal(signal.SIGUSR1, lambda *_: stream.stop())
+            threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+        else:
+            threading.Timer(0.3, stream.stop).start()
+        began = time.monotonic()
+        assert list(stream) == []
+        if by == "signal":
+            signal.signal(signal.SIGUSR1, before)
+        assert time.monotonic() - began < 2
+
+
+def test_stop_ends_an_async_iteration_and_a_cancelled_read_loses_nothing(table: EmbeddedPostgres) -> None:
+    async def read() -> list[Any]:
+        async with to(table) as stream:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stream.receive(30), 0.2)
+            table.psql(f"INSERT INTO {NAME} VALUES (1)")
+            events = await stream.receive(10)
+            asyncio.get_running_loop().call_later(0.2, stream.stop)
+            return [*events, *[event async for event in stream]]
+
+    assert [type(event) for event in asyncio.run(read())] == [Begin, Insert, Commit]
+
+
+def test_a_slot_is_made_when_asked_for(table: EmbeddedPostgres) -> None:
+    missing = f"{NAME}_other"
+    with pytest.raises(SlotMissingError), connect(table.dsn, slot=missing, publication=NAME):
+        pass
+    for _ in range(2):
+        with connect(table.dsn, slot=missing, publication=NAME, create_slot=True):
+            pass
+    table.psql(f"SELECT pg_drop_replication_slot('{missing}')")
+
+
+def test_a_slot_that_somebody_else_moved_is_refused(table: EmbeddedPostgres) -> None:
+    start = LSN.parse(table.psql("SELECT pg_current_wal_lsn()"))
+    table.psql(f"INSERT INTO {NAME} VALUES (1)")
+    blocking(to(table))
+    with pytest.raises(LogMismatchError, match="acknowledged by somebody else"), to(table, start_lsn=start):
+        pass
+
+
+@pytest.mark.parametrize(
+    "options", [{"streaming": "on"}, {"streaming": "parallel"}, {"two_phase": True}, {"values": "json"}]
+)
+def test_what_is_not_supported_is_said(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        connect("", slot="s", publication="p", **options)
+
+
+# What a real server does too seldom.
+
+
+def transaction(rows: int) -> list[bytes]:
+    return ScriptedStream().transaction(relation(), *(insert(i, "x") for i in range(rows)))
+
+
+def fake(*streams: Callable[[Session], None]) -> FakeWalsender:
+    left = iter(streams)
+    answers = {"confirmed_flush_lsn": [("0/0",)], "pg_publication": [("p",)]}
+
+    def stream(session: Session) -> None:
+        next(left)(session)
+
+    return FakeWalsender(stream, answers)
+
+
+@BOTH
+@pytest.mark.parametrize("came", [1, 2, 3, 5])
+def test_a_transaction_that_was_cut_goes_on_where_it_was(read: Read, came: int) -> None:
+    sent = transaction(4)
+
+    def cut(session: Session) -> None:
+        session.raw(*sent[:came])
+        session.status()
+        time.sleep(0.1)
+        session.cut()
+
+    def whole(session: Session) -> None:
+        session.raw(*sent)
+        session.await_copy_done()
+
+    with fake(cut, whole) as server:
+        events = read(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None))
+    assert [type(event).__name__ for event in events] == ["Begin", *["Insert"] * 4, "Commit"]
+    assert [row["id"] for _, _, row in rows(events)] == [0, 1, 2, 3]
+
+
+def test_a_transaction_that_comes_back_otherwise_is_an_error() -> None:
+    sent, other = transaction(4), ScriptedStream(0x8000).transaction(relation(), insert(1, "x"))
+
+    def cut(session: Session) -> None:
+        session.raw(*sent[:4])
+        session.status()
+        time.sleep(0.1)
+        session.cut()
+
+    def different(session: Session) -> None:
+        session.raw(*other)
+        session.await_copy_done()
+
+    with fake(cut, different) as server, pytest.raises(ProtocolError, match="did not come again"):
+        blocking(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None))
+
+
+def test_a_server_that_was_taken_back_is_refused() -> None:
+    sent = ScriptedStream(0x9000000).transaction(relation(), insert(1, "x"))
+
+    def end(session: Session) -> None:
+        session.raw(*sent)
+        session.status()
+        time.sleep(0.1)
+        session.cut()
+
+    with fake(end) as server, pytest.raises(LogMismatchError, match="taken back"):
+        blocking(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None), commits=2)
+
+
+def test_physical_streams_iterate_across_a_promotion() -> None:
+    def first(session: Session) -> None:
+        session.xlog_data(0x1000000, b"a" * 100)
+        session.xlog_data(0x1000064, b"b" * 50)
+        session.end_copy([("2", "0/1000096")])
+
+    def second(session: Session) -> None:
+        session.xlog_data(0x1000096, b"c")
+        assert session.await_copy_done()[-1].flushed == 0x1000064
+
+    with fake(first, second) as server, connect_physical(server.dsn, start_lsn=0x1000000) as stream:
+        wal = b""
+        for piece in stream:
+            wal += piece.payload
+            if len(wal) == 100:
+                stream.acknowledge(piece.start_lsn + len(piece.payload))
+            if len(wal) == 151:
+                break
+        assert stream.delivered_lsn == 0x1000097
+    assert wal == b"a" * 100 + b"b" * 50 + b"c"
+    starts = [query for query in server.queries if query.startswith("START")]
+    assert starts == [
+        "START_REPLICATION PHYSICAL 0/1000000 TIMELINE 1",
+        "START_REPLICATION PHYSICAL 0/1000096 TIMELINE 2",
+    ]
+
+
+def test_physical_wal_is_the_server_s_own(server: EmbeddedPostgres) -> None:
+    async def read() -> tuple[LSN, bytes]:
+        async with connect_physical(server.dsn) as stream:
+            begin, wal = stream.delivered_lsn, b""
+            server.psql("SELECT pg_logical_emit_message(false, 'wal', repeat('x', 5000)), pg_switch_wal()")
+            while len(wal) < 5000:
+                for piece in await stream.receive(1):
+                    wal += piece.payload
+            return begin, wal
+
+    begin, wal = asyncio.run(read())
+    name, offset = server.psql(f"SELECT file_name, file_offset FROM pg_walfile_name_offset('{begin}')").split("|")
+    segment = (server.data_dir / "pg_wal" / name).read_bytes()
+    assert wal == segment[int(offset) : int(offset) + len(wal)]
+
+
+def test_importing_the_package_is_cheap() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, wal2lake; assert not {'psycopg', 'wal2lake.client'} & set(sys.modules); wal2lake.connect"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert Delete is not None
