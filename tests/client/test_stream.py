@@ -360,12 +360,11 @@ def transaction(rows: int) -> list[bytes]:
 
 def fake(*streams: Callable[[Session], None]) -> FakeWalsender:
     left = iter(streams)
-    answers = {"confirmed_flush_lsn": [("0/0",)], "pg_publication": [("p",)]}
 
     def stream(session: Session) -> None:
         next(left)(session)
 
-    return FakeWalsender(stream, answers)
+    return FakeWalsender(stream)
 
 
 @BOTH

@@ -110,7 +110,7 @@ class Decoder:
     def _other(self, payload: bytes) -> Iterator[Event]:
         """What comes seldom, or is wrong."""
         start_lsn = int.from_bytes(payload[1:9], "big")
-        message = self._session.receive(payload[_MESSAGE:], start_lsn).message
+        message, _, of_nothing = self._session.receive(payload[_MESSAGE:], start_lsn)
         lsn = LSN(start_lsn)
         match message:
             case pg.Begin():
@@ -137,6 +137,8 @@ class Decoder:
                 yield Origin(message.name, LSN(message.origin_lsn))
             case pg.Type():
                 pass
+            case pg.StreamAbort() if of_nothing:  # 18 sends it unasked
+                pass
             case _:
                 raise ProtocolError(f"{type(message).__name__} came unasked for.", lsn=start_lsn)
 
@@ -152,8 +154,9 @@ class Decoder:
                 yield payload
                 continue
             start_lsn = int.from_bytes(payload[1:9], "big")
-            message = self._session.receive(payload[_MESSAGE:], start_lsn).message
-            self._skip_one(message, start_lsn)
+            message, _, of_nothing = self._session.receive(payload[_MESSAGE:], start_lsn)
+            if not of_nothing:
+                self._skip_one(message, start_lsn)
 
     def _skip_one(self, message: pg.PgoutputMessage, start_lsn: int) -> None:
         match message:

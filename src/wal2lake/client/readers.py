@@ -20,6 +20,7 @@ from wal2lake.client.rows import text_adapters
 from wal2lake.errors import ConfigError, LogMismatchError, ProtocolError, SlotExistsError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.catalog import check_publications
 from wal2lake.postgres.exchange import PGconn, Row, rows
 from wal2lake.postgres.replication import Replication, start_logical, start_physical
 from wal2lake.postgres.waiting import Exchange
@@ -113,6 +114,7 @@ class LogicalReader:
     def opening(self, pgconn: PGconn) -> Exchange[Replication]:
         options, version = self._options, pgconn.server_version
         plugin = options.pgoutput.build(version)
+        yield from check_publications(pgconn, options.pgoutput.publication_names)
         self._cluster.check((yield from _identify(pgconn)), self.delivered_lsn)
         if self._create:
             yield from _create_slot(pgconn, options.slot)

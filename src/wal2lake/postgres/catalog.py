@@ -17,8 +17,9 @@ import psycopg
 from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
-from wal2lake.postgres.connection import Connection, execute, mapped_errors
-from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.connection import Connection, execute, mapped_errors, run
+from wal2lake.postgres.exchange import PGconn, rows
+from wal2lake.postgres.waiting import Exchange
 from wal2lake.wire.command_text import quote_identifier, quote_string
 
 
@@ -138,10 +139,15 @@ def require_publication(connection: Connection, publication: str) -> None:
 
 def require_publications(pgconn: PGconn, publications: Sequence[str]) -> None:
     """The same for several, asked on a walsender connection to a database."""
+    run(pgconn, check_publications(pgconn, publications))
+
+
+def check_publications(pgconn: PGconn, publications: Sequence[str]) -> Exchange[None]:
+    """require_publications as an exchange."""
     named = ", ".join(map(quote_string, publications))
-    rows = execute(pgconn, f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({named})")
+    found = yield from rows(pgconn, f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({named})")
     for publication in publications:
-        if (publication,) not in rows:
+        if (publication,) not in found:
             raise _no_publication(publication, (pgconn.db or b"").decode("utf-8", "replace"))
 
 

@@ -58,9 +58,16 @@ from wal2lake.wire.replication import (
 TEXT_OID = 25
 Rows = Sequence[Sequence[str | None]]
 
-ANSWERS: Mapping[str, Rows] = {
+
+def _every_publication(query: str) -> Rows:
+    """Whichever are asked for are there."""
+    return [(name,) for name in re.findall(r"'([^']*)'", query.partition(" IN ")[2])]
+
+
+ANSWERS: Mapping[str, Rows | Callable[[str], Rows]] = {
     "IDENTIFY_SYSTEM": [("7000000000000000001", "1", "0/2000000", "postgres")],
     "wal_sender_timeout": [("1min",)],
+    "pg_publication WHERE": _every_publication,
 }
 
 
@@ -192,14 +199,14 @@ class FakeWalsender:
 
     START_REPLICATION is answered by ``stream``, called after ``begin_copy``; a copy that it leaves open is closed with
     the connection. Other commands get the rows of the first of ``answers`` whose pattern (a regular expression) is
-    found in them, else none; ANSWERS are always among them.
+    found in them, or what a function makes of the command, else none; ANSWERS are always among them.
     ``queries`` are all commands of all sessions, in order.
     """
 
     def __init__(
         self,
         stream: Callable[[Session], None],
-        answers: Mapping[str, Rows] | None = None,
+        answers: Mapping[str, Rows | Callable[[str], Rows]] | None = None,
         *,
         server_version: str = "18.0",
     ) -> None:
@@ -266,7 +273,8 @@ class FakeWalsender:
                 raise ConnectionError("The stream was left in the midst.")
         else:
             found = (rows for pattern, rows in self._answers if re.search(pattern, query))
-            session.answer(next(found, ()))
+            rows = next(found, ())
+            session.answer(rows(query) if callable(rows) else rows)
 
 
 def _fields(severity: str, sqlstate: str, message: str) -> tuple[ErrorField, ...]:
