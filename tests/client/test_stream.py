@@ -250,7 +250,7 @@ def test_the_server_is_answered_while_the_consumer_computes(table: EmbeddedPostg
         on_wait=lambda error, seconds: waits.append(error),
     )  # fmt: skip
     threading.Timer(1.0, table.psql, [f"INSERT INTO {NAME} VALUES (2)"]).start()
-    assert len(read(impatient, commits=2, busy_s=2.5)) == 6
+    assert len(read(impatient, commits=2, busy_s=1.5)) == 6
     assert waits == []
 
 

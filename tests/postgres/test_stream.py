@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,8 @@ import pytest
 from wal2lake.errors import ConnectError, ProtocolError, SlotLostError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.postgres.connection import connect_replication_async, run_async
+from wal2lake.postgres.coalesce import Coalescer
+from wal2lake.postgres.connection import connect_replication_async, execute, replication_connection, run_async
 from wal2lake.postgres.logical import LogicalStream
 from wal2lake.postgres.replication import start_logical
 from wal2lake.postgres.stream import ReplicationStream
@@ -226,3 +229,26 @@ def test_two_at_a_time_in_one_loop() -> None:
 
     with FakeWalsender(late) as server:
         assert asyncio.run(both(server.dsn)) < 0.9
+
+
+def test_a_command_on_a_connection_that_was_lost_before_is_a_connect_error() -> None:
+    def gone(query: str) -> list[tuple[str]]:
+        raise ConnectionError
+
+    with (
+        FakeWalsender(lambda session: None, {"SHOW gone": gone}) as server,
+        replication_connection(server.dsn) as pgconn,
+    ):
+        for _ in range(2):
+            with pytest.raises(ConnectError):
+                execute(pgconn, "SHOW gone")
+
+
+def test_a_connection_that_is_reset_already_is_for_the_next_read_to_tell() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        peer, _ = listener.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        with pytest.raises(ConnectionError):
+            client.recv(1)
+        Coalescer(client.fileno()).close()

@@ -60,5 +60,8 @@ class Coalescer:
 
 def _is_loopback(connection: socket.socket) -> bool:
     """Both ends in one kernel: a loopback address, or the host's own."""
-    peer, own = connection.getpeername()[0], connection.getsockname()[0]
+    try:
+        peer, own = connection.getpeername()[0], connection.getsockname()[0]
+    except OSError:  # it has been reset already, as the next read says
+        return False
     return bool(ipaddress.ip_address(peer.partition("%")[0]).is_loopback or peer == own)

@@ -243,7 +243,7 @@ def next_result(
 def run(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] | None = None) -> T:
     """Wait for an exchange of ``pgconn``; one that is given up is cancelled."""
     try:
-        return wait(command, pgconn.socket, while_waiting)
+        return wait(command, exchange.fileno(pgconn), while_waiting)
     except BaseException:
         cancel(pgconn)
         raise
@@ -252,7 +252,7 @@ def run(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] 
 async def run_async(pgconn: PGconn, command: Exchange[T], while_waiting: Callable[[], None] | None = None) -> T:
     """Await an exchange of ``pgconn``; one that is given up is cancelled."""
     try:
-        return await wait_async(command, pgconn.socket, while_waiting)
+        return await wait_async(command, exchange.fileno(pgconn), while_waiting)
     except BaseException:
         cancel(pgconn)
         raise

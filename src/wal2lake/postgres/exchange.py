@@ -40,6 +40,12 @@ def _standing() -> Iterator[None]:
         raise connection_lost(str(error)) from error
 
 
+def fileno(pgconn: PGconn) -> int:
+    """The socket to wait for. Raises ConnectError when the connection has been lost before."""
+    with _standing():
+        return pgconn.socket
+
+
 def flush(pgconn: PGconn) -> Exchange[None]:
     """Until all that libpq holds is with the kernel. It reads meanwhile, for the server may do nothing else either."""
     with _standing():
