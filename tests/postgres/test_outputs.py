@@ -26,11 +26,11 @@ from wal2lake.pgoutput.messages import (
 )
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
-from wal2lake.postgres.basebackup import inside
 from wal2lake.postgres.files import write_durably
-from wal2lake.postgres.manifest import read_manifest
 from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput, to_json
-from wal2lake.postgres.segments import resume_position, segment_name
+from wal2lake.postgres.physical.basebackup import inside
+from wal2lake.postgres.physical.manifest import read_manifest
+from wal2lake.postgres.physical.segments import resume_position, segment_name
 from wal2lake.postgres.system import parse_timeline_history
 from wal2lake.wire.replication import XLogData
 

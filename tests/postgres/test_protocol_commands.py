@@ -16,8 +16,8 @@ from wal2lake.cli.protocol import app
 from wal2lake.errors import ConfigError, SlotExistsError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.manifest import read_manifest
-from wal2lake.postgres.standby import primary_conninfo
+from wal2lake.postgres.physical.manifest import read_manifest
+from wal2lake.postgres.physical.standby import primary_conninfo
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server

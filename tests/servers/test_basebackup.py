@@ -14,9 +14,9 @@ from tests.servers.clients import Clients, run
 from tests.servers.conftest import give_to_server
 from wal2lake.cli.protocol import app
 from wal2lake.errors import ConfigError, InterruptedByUser, ProtocolError, ServerConfigError
-from wal2lake.postgres.backup_stream import MANIFEST
-from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
-from wal2lake.postgres.manifest import ReceivedFiles, read_manifest
+from wal2lake.postgres.physical.backup_stream import MANIFEST
+from wal2lake.postgres.physical.basebackup import BackupOptions, Progress, base_backup
+from wal2lake.postgres.physical.manifest import ReceivedFiles, read_manifest
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.servers

@@ -16,7 +16,7 @@ from wal2lake.cli.options import with_dsn
 from wal2lake.cli.output import say
 from wal2lake.cli.shared import Json, Waiting, pairs, refuse, show
 from wal2lake.errors import ConfigError
-from wal2lake.postgres.basebackup import BackupOptions, Progress, base_backup
+from wal2lake.postgres.physical.basebackup import BackupOptions, Progress, base_backup
 
 EXAMPLE = "Example: wal2lake basebackup copy --checkpoint fast --progress"
 

@@ -22,8 +22,8 @@ from wal2lake.cli.shared import (
 )
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.receivewal import ReceiveWalOptions, receive_wal
-from wal2lake.postgres.segments import WalPosition
+from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.physical.segments import WalPosition
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
 
 EXAMPLE = "Example: wal2lake receivewal archive --slot walled"

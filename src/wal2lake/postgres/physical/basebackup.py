@@ -23,12 +23,12 @@ from psycopg import pq
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres import exchange
-from wal2lake.postgres.backup_stream import MANIFEST, BackupStream, Tablespace
 from wal2lake.postgres.connection import next_result, replication_connection, run, start
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import NewFolders, write_durably, writing
-from wal2lake.postgres.manifest import ReceivedFiles, new_hash
-from wal2lake.postgres.standby import primary_conninfo, write_recovery_conf
+from wal2lake.postgres.physical.backup_stream import MANIFEST, BackupStream, Tablespace
+from wal2lake.postgres.physical.manifest import ReceivedFiles, new_hash
+from wal2lake.postgres.physical.standby import primary_conninfo, write_recovery_conf
 from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.commands import UploadManifest
 

@@ -24,9 +24,9 @@ from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import write_durably, writing
+from wal2lake.postgres.physical.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
-from wal2lake.postgres.segments import Segment, WalPosition, resume_position
 from wal2lake.postgres.slots import read_slot
 from wal2lake.postgres.system import timeline_history, wal_segment_size
 from wal2lake.postgres.waiting import wait
