@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +20,13 @@ import psycopg
 import pytest
 from psycopg.adapt import AdaptersMap, Loader
 
+import wal2lake
 from wal2lake import (
     LSN,
     UNCHANGED,
     Begin,
     Change,
     Commit,
-    Delete,
     Event,
     Insert,
     Message,
@@ -461,10 +463,11 @@ def test_physical_wal_is_the_server_s_own(server: EmbeddedPostgres) -> None:
     assert wal == segment[int(offset) : int(offset) + len(wal)]
 
 
-def test_importing_the_package_is_cheap() -> None:
-    import subprocess
-    import sys
-
-    program = "import sys, wal2lake; assert not {'psycopg', 'wal2lake.client'} & set(sys.modules); wal2lake.connect"
+def test_importing_is_cheap_and_needs_the_core_alone() -> None:
+    heavy = "{'numpy', 'pyarrow', 'pyspark', 'deltalake', 'pandas', 'typer'}"
+    program = (
+        "import sys, wal2lake; assert not {'psycopg', 'asyncio', 'wal2lake.client'} & set(sys.modules);"
+        f"wal2lake.connect; assert not {heavy} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert Delete is not None
+    assert {name for name in wal2lake.__all__ if not hasattr(wal2lake, name)} == set()
