@@ -337,6 +337,19 @@ def test_a_slot_is_made_when_asked_for(table: EmbeddedPostgres) -> None:
     table.psql(f"SELECT pg_drop_replication_slot('{missing}')")
 
 
+@BOTH
+def test_that_a_slot_waits_for_transactions_is_said(
+    table: EmbeddedPostgres, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(table.dsn) as writer:
+        writer.execute("SELECT pg_current_xact_id()")
+        threading.Timer(1.5, writer.rollback).start()
+        threading.Timer(2.0, table.psql, [f"INSERT INTO {NAME} VALUES (1)"]).start()
+        assert len(read(connect(table.dsn, slot=f"{NAME}_made", publication=NAME, create_slot=True))) == 3
+    assert [record.getMessage() for record in caplog.records if "is being made" in record.getMessage()]
+    table.psql(f"SELECT pg_drop_replication_slot('{NAME}_made')")
+
+
 def test_a_slot_that_somebody_else_moved_is_refused(table: EmbeddedPostgres) -> None:
     start = LSN.parse(table.psql("SELECT pg_current_wal_lsn()"))
     table.psql(f"INSERT INTO {NAME} VALUES (1)")

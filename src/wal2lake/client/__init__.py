@@ -5,7 +5,7 @@ Rule: what a program sees of a stream is whole, once, and in order, whatever hap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
@@ -28,7 +28,7 @@ from wal2lake.client.events import (
     Update,
 )
 from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, Reader
-from wal2lake.client.stream import AsyncStream, Stream
+from wal2lake.client.stream import AsyncStream, Behaviour, Stream
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import options as pgoutput
 from wal2lake.postgres.reconnect import OnWait
@@ -47,12 +47,16 @@ class Connecting(Generic[T]):
     """A stream that is about to be opened: by ``with`` as a Stream, by ``async with`` as an AsyncStream."""
 
     def __init__(
-        self, dsn: str, reader: Reader[T], *, buffer_bytes: int, reconnect: bool, on_wait: OnWait | None
+        self, dsn: str, reader: Callable[[], Reader[T]], buffer_bytes: int, reconnect: bool, on_wait: OnWait | None
     ) -> None:
-        self._blocking = Stream(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
-        self._async = AsyncStream(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+        self._dsn = dsn
+        self._reader = reader
+        self._how = Behaviour(buffer_bytes, reconnect, on_wait)
+        self._blocking: Stream[T]
+        self._async: AsyncStream[T]
 
     def __enter__(self) -> Stream[T]:
+        self._blocking = Stream(self._dsn, self._reader(), self._how)
         return self._blocking.__enter__()
 
     def __exit__(
@@ -61,6 +65,7 @@ class Connecting(Generic[T]):
         self._blocking.close()
 
     async def __aenter__(self) -> AsyncStream[T]:
+        self._async = AsyncStream(self._dsn, self._reader(), self._how)
         return await self._async.__aenter__()
 
     async def __aexit__(
@@ -111,8 +116,8 @@ def connect(
         two_phase=two_phase,
         origin=origin,
     )
-    reader = LogicalReader(LogicalOptions(slot, options, create_slot, LSN(start_lsn), values, adapters))
-    return Connecting(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+    what = LogicalOptions(slot, options, create_slot, LSN(start_lsn), values, adapters)
+    return Connecting(dsn, lambda: LogicalReader(what), buffer_bytes, reconnect, on_wait)
 
 
 def connect_physical(
@@ -131,8 +136,8 @@ def connect_physical(
     ends now) and crosses promotions. Acknowledge the end of what is durable (``start_lsn + len(payload)``); without a
     slot that only tells pg_stat_replication. Raises as connect does.
     """
-    reader = PhysicalReader(slot, None if start_lsn is None else LSN(start_lsn), timeline)
-    return Connecting(dsn, reader, buffer_bytes=buffer_bytes, reconnect=reconnect, on_wait=on_wait)
+    start = None if start_lsn is None else LSN(start_lsn)
+    return Connecting(dsn, lambda: PhysicalReader(slot, start, timeline), buffer_bytes, reconnect, on_wait)
 
 
 def _proto_version(streaming: pgoutput.Streaming, two_phase: bool) -> int:

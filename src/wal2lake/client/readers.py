@@ -39,9 +39,10 @@ _READ_SLOT_SINCE = 150000
 
 class Reader(Protocol[T_co]):
     """``physical``: the kind of connection; ``delivered_lsn``: all before it was handed out; ``failure``: why no more
-    can be."""
+    can be; ``awaits``: a sentence on what opening waits for, where that may take long."""
 
     physical: bool
+    awaits: str | None
 
     @property
     def delivered_lsn(self) -> LSN: ...
@@ -96,6 +97,7 @@ class LogicalReader:
     """Events of a slot's publications."""
 
     physical = False
+    awaits: str | None = None
 
     def __init__(self, options: LogicalOptions) -> None:
         self._options = options
@@ -117,8 +119,11 @@ class LogicalReader:
         yield from check_publications(pgconn, options.pgoutput.publication_names)
         self._cluster.check((yield from _identify(pgconn)), self.delivered_lsn)
         if self._create:
+            self.awaits = (
+                f"The slot {options.slot} is being made; it waits until the transactions that run now have ended."
+            )
             yield from _create_slot(pgconn, options.slot)
-            self._create = False
+            self.awaits, self._create = None, False
         yield from self._check_slot(pgconn)
         command = StartLogicalReplication(options.slot, self.delivered_lsn, plugin).build(version)
         stream = yield from start_logical(pgconn, command)
@@ -156,6 +161,7 @@ class PhysicalReader:
     ``timeline``: the one it is on there (None: the server's). Where a timeline ends it goes on with the next."""
 
     physical = True
+    awaits: str | None = None
     failure: Exception | None = None
 
     def __init__(self, slot: str | None, start_lsn: LSN | None, timeline: int | None) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from wal2lake.client.readers import Reader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
@@ -38,16 +38,23 @@ def _log_wait(error: Wal2LakeError, seconds: float) -> None:
     logger.warning("%s Trying again in %g s.", error, seconds)
 
 
+class Behaviour(NamedTuple):
+    """How much is read ahead, and what becomes of a lost connection."""
+
+    buffer_bytes: int
+    reconnect: bool
+    on_wait: OnWait | None
+
+
 class _Session(Generic[T]):
     """What both kinds of stream are: a reader, its connection, and what was acknowledged."""
 
-    def __init__(
-        self, dsn: str, reader: Reader[T], *, buffer_bytes: int, reconnect: bool, on_wait: OnWait | None
-    ) -> None:
+    def __init__(self, dsn: str, reader: Reader[T], how: Behaviour) -> None:
         self._dsn = dsn
         self._reader = reader
-        self._buffer_bytes = buffer_bytes
-        self._reconnect = Reconnect(_PAUSE_S if reconnect else None, _PAUSE_MOST_S, on_wait or _log_wait)
+        self._buffer_bytes = how.buffer_bytes
+        self._reconnect = Reconnect(_PAUSE_S if how.reconnect else None, _PAUSE_MOST_S, how.on_wait or _log_wait)
+        self._told: str | None = None
         self._ahead: ReadAhead | None = None
         self._acknowledged = LSN(0)
         self._pending: Iterator[T] = iter(())
@@ -83,6 +90,9 @@ class _Session(Generic[T]):
         self._reconnect.opened()
 
     def _while_opening(self) -> None:
+        if self._reader.awaits not in (None, self._told):
+            self._told = self._reader.awaits
+            logger.warning("%s", self._told)
         if self._stopping:
             raise InterruptedByUser("Stopped before the stream began.")
 
