@@ -62,6 +62,8 @@ def test_the_guide_runs(
     shop: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disturb(monkeypatch, lambda: shop.psql(CHANGES, database="shop"))
+    (server,) = [block for block in blocks(ROOT / "docs" / "library.md") if "def serve(" in block]
+    assert len(server.splitlines()) <= 30
     names: dict[str, Any] = {"dsn": shop.dsn.replace("dbname=postgres", "dbname=shop")}
     for block in blocks(ROOT / "docs" / "library.md"):
         exec(compile(block, "docs/library.md", "exec"), names)
