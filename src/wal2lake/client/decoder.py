@@ -28,9 +28,10 @@ from wal2lake.pgoutput.session import PgoutputSession, State
 
 _HEAD: Final = struct.Struct(">xQ16xBI").unpack_from  # XLogData's start LSN; tag, and for a change its relation
 _HEAD_SIZE: Final = 31  # with the byte that begins a change's first tuple
+_BEGIN: Final = struct.Struct(">26xQqI")
 _COMMIT: Final = struct.Struct(">26xBQQq")
 _MESSAGE: Final = 25
-_INSERT, _UPDATE, _DELETE, _COMMIT_TAG = b"IUDC"
+_INSERT, _UPDATE, _DELETE, _BEGIN_TAG, _COMMIT_TAG = b"IUDBC"
 _NEW, _KEY, _OLD = b"NKO"
 _CHANGES: Final = b"IUD"
 
@@ -104,6 +105,10 @@ class Decoder:
                 session.state, session.xid = State.IDLE, None
                 self.delivered_lsn = self._commit_lsn = lsn_of(end_lsn)
                 yield Commit(xid, lsn_of(commit_lsn), self._commit_lsn, commit_ts)
+            elif tag == _BEGIN_TAG and not self._xid and (begin := _begin(payload)) is not None:
+                self._xid, self._changes, self._change_lsn = begin.xid, 0, 0
+                session.state, session.xid = State.TRANSACTION, begin.xid
+                yield begin
             else:
                 yield from self._other(payload)
 
@@ -113,9 +118,6 @@ class Decoder:
         message, _, of_nothing = self._session.receive(payload[_MESSAGE:], start_lsn)
         lsn = LSN(start_lsn)
         match message:
-            case pg.Begin():
-                self._xid, self._changes, self._change_lsn = message.xid, 0, 0
-                yield Begin(message.xid, LSN(message.final_lsn), message.commit_ts)
             case pg.Relation():
                 relation = describe(message, self._session.types, self._adapters)
                 self._readers[message.relation_id] = RowReader(relation, self._adapters)
@@ -140,7 +142,7 @@ class Decoder:
             case pg.StreamAbort() if of_nothing:  # 18 sends it unasked
                 pass
             case _:
-                raise ProtocolError(f"{type(message).__name__} came unasked for.", lsn=start_lsn)
+                raise ProtocolError(f"{type(message).__name__} cannot come here as it is.", lsn=start_lsn)
 
     def _count(self, start_lsn: int) -> None:
         self._changes += 1
@@ -178,6 +180,14 @@ class Decoder:
             )
         if self._skip == 0:
             self._skip = None
+
+
+def _begin(payload: bytes) -> Begin | None:
+    """The Begin, or None where the bytes are not what they should be: neither its LSN nor its xid is ever 0."""
+    if len(payload) != _BEGIN.size:
+        return None
+    commit_lsn, commit_ts, xid = _BEGIN.unpack(payload)
+    return Begin(xid, lsn_of(commit_lsn), commit_ts) if commit_lsn and xid else None
 
 
 def _change(payload: bytes, tag: int, reader: RowReader, lsn: int) -> Change | None:
