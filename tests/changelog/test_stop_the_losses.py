@@ -10,12 +10,17 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from tests.changelog.test_retention import fill
 from wal2lake.changelog import format as layout
+from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app
 from wal2lake.errors import LogCorruptError
+from wal2lake.lsn import LSN
+from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.state import TableState
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
 
 Writer = Callable[..., LogWriter]
@@ -131,3 +136,47 @@ def test_verify_tells_each_damaged_file_in_a_sentence(open_writer: Writer, tmp_p
     faults = json.loads(done.stdout)["faults"]
     named = [name for name in (*damaged, "segments/0000000000000004.arrow") if sum(name in f for f in faults) == 1]
     assert (done.exit_code, len(faults), len(named)) == (LogCorruptError.exit_code, 5, 5), faults
+
+
+def test_the_newest_segment_is_missed_after_an_idle_spell(open_writer: Writer) -> None:
+    """Nothing else would tell: the slot stands where the position is."""
+    with open_writer() as writer:
+        ends = fill(writer, 2)
+        writer.set_position(ends[-1] + 1000)
+        log = writer.log
+        seen = ChangeLog.open(log.storage.root)
+        assert len(seen.segments) == 4
+    newest = layout.segment_name(3)
+    log.storage.remove(newest)
+    with pytest.raises(LogCorruptError, match=rf"{newest}.*missing"):
+        ChangeLog.open(log.storage.root).refresh()
+    with pytest.raises(LogCorruptError, match=rf"{newest}.*missing"):
+        open_writer()
+    assert [newest in fault for fault in verify_log(log.storage)] == [True]
+
+
+def test_a_log_whose_identity_is_lost_is_no_empty_folder(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        fill(writer, 1)
+        storage = writer.log.storage
+    storage.remove(layout.IDENTITY)
+    for use in (lambda: ChangeLog.open(storage.root), lambda: ChangeLog.find(storage.root), open_writer):
+        with pytest.raises(LogCorruptError, match=r"log\.json.*missing.*Restore"):
+            use()
+
+
+def test_a_file_that_is_none_of_the_logs_is_to_be_moved_away(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        fill(writer, 1)
+        storage = writer.log.storage
+    (storage.root / "segments" / "junk.arrow").touch()
+    assert [("junk" in fault, "move it away" in fault) for fault in verify_log(storage)] == [(True, True)]
+
+
+def test_a_tables_document_that_was_copied_over_anothers(tmp_path: Path) -> None:
+    one, other = (TableFolder(tmp_path, "shop", name) for name in ("item", "order"))
+    one.write(TableState("ready"))
+    other.write(TableState("init", LSN(7)))
+    (one.path / "state.json").replace(other.path / "state.json")
+    with pytest.raises(LogCorruptError, match=r"shop\.order.*of the table shop\.item.*resync"):
+        other.read()

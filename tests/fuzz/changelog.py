@@ -24,9 +24,11 @@ from wal2lake.changelog.format import (
     read_columns,
     read_info,
     read_lsn_file,
+    read_position,
     read_transactions,
     segment_name,
     write_lsn_file,
+    write_position,
     write_segment,
 )
 from wal2lake.errors import LogCorruptError
@@ -81,6 +83,8 @@ def _document(data: pa.Buffer) -> Any:
     """By each reader that there is: which of them sees which file is no matter of chance."""
     whole = data.to_pybytes()
     values = read_document(whole, DOCUMENT)
+    if "next_segment" in values:
+        return read_position(whole, DOCUMENT)
     if "system_id" in values:
         return LogIdentity.from_json(whole, DOCUMENT)
     return read_lsn_file(whole, DOCUMENT) if isinstance(values.get("lsn"), str) else values
@@ -99,6 +103,7 @@ def _segments() -> Iterator[bytes]:
 def _documents() -> Iterator[bytes]:
     yield IDENTITY.to_json()
     yield write_lsn_file(0x16B374D848)
+    yield write_position(0x16B374D848, 17)
     yield write_document({"pid": 7, "ts": 1763797209.5, "state": "streaming", "durable_lsn": "16/B374D848"})
     with tempfile.TemporaryDirectory() as folder:
         table = TableFolder(Path(folder), "shop", "item")

@@ -22,11 +22,14 @@ from wal2lake.changelog.format import (
     POSITION,
     SEGMENTS,
     SNAPSHOTS,
+    STATE,
     LogIdentity,
     SegmentInfo,
     read_batch,
     read_info,
     read_lsn_file,
+    read_position,
+    read_state,
     read_transactions,
     segment_name,
     segment_seq,
@@ -77,6 +80,8 @@ def verify_log(storage: LocalStorage) -> Iterator[str]:
             seqs.append(segment_seq(name))
         except LogCorruptError as error:
             yield str(error)
+    if (next_seq := _next_seq(storage)) > max(seqs, default=-1) + 1:
+        yield str(corrupt(segment_name(next_seq - 1), "it is missing"))
     tail: Tail | None = None
     for seq in range(min(seqs, default=0), max(seqs, default=-1) + 1):
         name = segment_name(seq)
@@ -91,7 +96,7 @@ def verify_log(storage: LocalStorage) -> Iterator[str]:
 
 
 def _verify_documents(storage: LocalStorage) -> Iterator[str]:
-    known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json, POSITION: read_lsn_file}
+    known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json, POSITION: read_position}
     for folder in (CONSUMERS, BARRIERS):
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
     known |= dict.fromkeys(storage.find(f"{SNAPSHOTS}/*/*.*/*.json"), _read_table)
@@ -104,8 +109,16 @@ def _verify_documents(storage: LocalStorage) -> Iterator[str]:
             yield str(error)
 
 
+def _next_seq(storage: LocalStorage) -> int:
+    """What position.json says, where it says something: whether it does has been looked at."""
+    try:
+        return read_position(storage.get(POSITION), POSITION)[1]
+    except (FileNotFoundError, LogCorruptError):
+        return 0
+
+
 def _read_table(data: bytes, name: str) -> object:
-    return read_document(data, name, TABLE_CURE)
+    return read_state(data, name) if name.endswith(f"/{STATE}") else read_document(data, name, TABLE_CURE)
 
 
 def _verify_segment(file: pa.Buffer, name: str, tail: Tail | None) -> tuple[list[str], Tail | None]:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.changelog.documents import RESTORE, corrupt, parsing, read_document, write_document
+from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
 from wal2lake.changelog.trailer import with_trailer, without_trailer
 from wal2lake.lsn import LSN
 
@@ -240,7 +240,7 @@ def segment_seq(name: str) -> int:
     """The number in a file name of the segments folder; raises LogCorruptError for a stranger."""
     stem, _, suffix = name.rpartition("/")[2].partition(".")
     if suffix != "arrow" or not stem.isdecimal():
-        raise corrupt(f"{SEGMENTS}/{name}", "it is not named like a segment")
+        raise corrupt(f"{SEGMENTS}/{name}", "it is not named like a segment", "It is none of the log's: move it away.")
     return int(stem)
 
 
@@ -298,8 +298,29 @@ def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
+def write_position(lsn: int, next_seq: int) -> bytes:
+    """position.json: durable up to ``lsn``, and which segment comes next, so that a lost newest one is missed."""
+    return write_document({"lsn": str(LSN(lsn)), "next_segment": next_seq})
+
+
+def read_position(data: bytes, name: str) -> tuple[LSN, int]:
+    """(lsn, next_seq) of write_position."""
+    values = read_document(data, name)
+    with parsing(name):
+        return LSN.parse(values["lsn"]), int(values["next_segment"])
+
+
+def read_state(data: bytes, name: str) -> dict[str, Any]:
+    """A table's document; one that was copied over another's is as wrong as a damaged one."""
+    values = read_document(data, name, TABLE_CURE)
+    with parsing(name, TABLE_CURE):
+        if values["table"] != name.split("/")[-2]:
+            raise corrupt(name, f"it is of the table {values['table']}", TABLE_CURE)
+    return values
+
+
 def write_lsn_file(lsn: int) -> bytes:
-    """position.json, consumers/… and barriers/… hold one LSN each."""
+    """consumers/… and barriers/… hold one LSN each."""
     return write_document({"lsn": str(LSN(lsn))})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -18,7 +19,7 @@ import pyarrow as pa
 from wal2lake.changelog import format as layout
 from wal2lake.changelog import plan as planning
 from wal2lake.changelog.builder import count_rows
-from wal2lake.changelog.documents import TABLE_CURE, corrupt, read_document
+from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.storage import LocalStorage
@@ -51,7 +52,7 @@ class ChangeLog:
         self.identity = identity
         self._segments: list[SegmentInfo] | None = None
         self._checked: set[int] = set()  # segments whose rows were checked; the files never change
-        self._position = LSN(0)
+        self._position, self._next_seq = LSN(0), 0
         self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
         self._batches: _Recent[pa.RecordBatch] = _Recent(2, self._load_batch)
         self._heads: _Recent[pa.RecordBatch] = _Recent(2, self._load_heads)
@@ -62,7 +63,7 @@ class ChangeLog:
         """Open the log at ``path``, made now if there is none. Raises LogMismatchError when it is another's."""
         storage = LocalStorage(path)
         storage.make_folders(*_FOLDERS)
-        if not storage.probe(layout.IDENTITY):
+        if not cls.exists(path):
             storage.put(layout.IDENTITY, identity.to_json())
         log = cls.open(path)
         log.check_identity(identity)
@@ -84,7 +85,13 @@ class ChangeLog:
 
     @staticmethod
     def exists(path: str | Path) -> bool:
-        return LocalStorage(path).probe(layout.IDENTITY)
+        """Raises LogCorruptError for a log whose identity is lost: another would be begun on top of it."""
+        storage = LocalStorage(path)
+        if storage.probe(layout.IDENTITY):
+            return True
+        if storage.names(layout.SEGMENTS):
+            raise corrupt(layout.IDENTITY, "it is missing, and there are segments")
+        return False
 
     def check_identity(self, other: LogIdentity) -> None:
         """Raise LogMismatchError unless ``other`` speaks of the same changes (positions and options may differ)."""
@@ -120,7 +127,7 @@ class ChangeLog:
     def segments(self) -> list[SegmentInfo]:
         """All that was there at the last ``refresh`` (or when first asked), oldest first, without a gap."""
         if self._segments is None:
-            self._position = self._written_position()
+            self._read_position()
             self._segments = self._list()
         return self._segments
 
@@ -130,7 +137,8 @@ class ChangeLog:
         The position comes first: the writer moves it past segments that it has appended, and whoever read it last
         would take it to speak of segments that it has not seen.
         """
-        seen, self._position = self.segments, self._written_position()
+        seen = self.segments
+        self._read_position()
         oldest = next((i for i, s in enumerate(seen) if self._is_there(s.seq)), None)
         if oldest is None:
             self._segments = self._list()
@@ -138,10 +146,12 @@ class ChangeLog:
         del seen[:oldest]
         while self._is_there(seen[-1].seq + 1):
             seen.append(self._infos.get(seen[-1].seq + 1))
+        self._require_newest(seen[-1].seq)
 
     def _list(self) -> list[SegmentInfo]:
         """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""
         listed = {layout.segment_seq(name) for name in self.storage.names(layout.SEGMENTS)}
+        self._require_newest(max(listed, default=-1))
         found: list[SegmentInfo] = []
         for seq in range(max(listed, default=-1), min(listed, default=0) - 1, -1):
             try:
@@ -154,8 +164,16 @@ class ChangeLog:
             return self._list()
         return found[::-1]
 
-    def _written_position(self) -> LSN:
-        return self._lsn_file(layout.POSITION) or LSN(0)
+    def _read_position(self) -> None:
+        """How far an idle stream is durable; before the segments are looked at, which may be more by then."""
+        with suppress(FileNotFoundError):  # the stream was never idle
+            data = self.storage.get(layout.POSITION)
+            self._position, self._next_seq = layout.read_position(data, layout.POSITION)
+
+    def _require_newest(self, newest: int) -> None:
+        """Retention leaves the newest segment; where it is gone, nobody would miss what it held."""
+        if newest < self._next_seq - 1:
+            raise corrupt(layout.segment_name(self._next_seq - 1), "it is missing")
 
     def _is_there(self, seq: int) -> bool:
         return self.storage.probe(layout.segment_name(seq))
@@ -327,7 +345,7 @@ class ChangeLog:
 
     def _needed_lsn(self, document: str) -> LSN | None:
         try:
-            needed = read_document(self.storage.get(document), document, TABLE_CURE)["needs_lsn"]
+            needed = layout.read_state(self.storage.get(document), document)["needs_lsn"]
         except FileNotFoundError:  # nothing is known of the table yet
             return None
         return None if needed is None else LSN.parse(needed)

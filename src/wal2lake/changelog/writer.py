@@ -66,7 +66,7 @@ class LogWriter:
         """Record durably that the server has sent all below ``lsn`` and everything that came is appended."""
         if lsn <= self._tail.durable_lsn:
             return
-        self._storage.put(layout.POSITION, layout.write_lsn_file(lsn))
+        self._storage.put(layout.POSITION, layout.write_position(lsn, self._seq))
         self._tail = replace(self._tail, durable_lsn=lsn)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from urllib.parse import quote, unquote
 
 from wal2lake.changelog.documents import TABLE_CURE, parsing, read_document, write_document
-from wal2lake.changelog.format import STATE
+from wal2lake.changelog.format import STATE, read_state
 from wal2lake.changelog.storage import LocalStorage
 from wal2lake.tables.state import DoneChunk, Json, TableState
 
@@ -34,13 +34,16 @@ class TableFolder:
     def read(self) -> TableState:
         """The state, of a table that nobody has seen yet if there is none."""
         try:
-            return self._read(STATE, TableState.from_document)
+            file = str(self.path / STATE)
+            document = read_state(self._storage.get(STATE), file)
         except FileNotFoundError:
             return TableState()
+        with parsing(file, TABLE_CURE):
+            return TableState.from_document(document)
 
     def write(self, state: TableState) -> None:
         self._storage.make_folders()
-        self._storage.put(STATE, write_document(state.to_document()))
+        self._storage.put(STATE, write_document({"table": self.path.name, **state.to_document()}))
 
     def finish_chunk(self, plan_id: str, chunk: DoneChunk) -> bool:
         """Make the chunk durable; False when another task has done so before, whose files then count."""
