@@ -125,8 +125,11 @@ class PluginCalls:
 
     def _failure(
         self, callback: str, error: Exception, lsn: LSN | None, relation: Relation | None = None
-    ) -> PluginError:
-        """An exception's own text may hold cell values: only errors of this house, which never do, are quoted."""
+    ) -> Wal2LakeError:
+        """An exception's own text may hold cell values: only errors of this house, which never do, are quoted. What
+        waiting mends (the catalog's server is away) is not the plugin's failure."""
+        if isinstance(error, Wal2LakeError) and error.transient:
+            return error
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else "unknown"
         what = error.message if isinstance(error, Wal2LakeError) else f"{type(error).__name__} at {place}."
@@ -137,6 +140,6 @@ class PluginCalls:
             lsn=lsn,
         )
 
-    def _unwritten(self, callback: str) -> PluginError:
+    def _unwritten(self, callback: str) -> Wal2LakeError:
         error = PluginError("It prepared a write and did not write it.")
         return self._failure(callback, error, self.ctx.write_location)

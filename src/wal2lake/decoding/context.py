@@ -102,6 +102,12 @@ class LogicalDecodingContext:
         self._open = StringInfo()
         self._write = write
 
+    def close_output(self) -> None:
+        """Forget a write that was begun: the callback that began it is over."""
+        self._open.parts.clear()
+        self.out = _CLOSED
+        self.accept_writes = self.prepared_write = False
+
     @property
     def has_catalog(self) -> bool:
         """Whether there is a server to ask: not where a change log is decoded."""

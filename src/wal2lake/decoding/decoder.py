@@ -30,7 +30,7 @@ from wal2lake.decoding.ways import IntoBuffer, Nowhere, ToPlugin, Way, replay
 from wal2lake.errors import PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as m
-from wal2lake.pgoutput.options import OPTION_SINCE, PROTO_VERSION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
+from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
 from wal2lake.pgoutput.rows import ROW_TAGS
 from wal2lake.pgoutput.session import PgoutputSession, State
 
@@ -67,7 +67,6 @@ class Decoder:
         *,
         is_init: bool = False,
         fixed: bool = False,
-        server_version: int | None = None,
         catalog: Catalog | None = None,
         memory_limit: int = MEMORY_LIMIT,
         spill_dir: str | Path | None = None,
@@ -76,16 +75,17 @@ class Decoder:
         self.ctx = LogicalDecodingContext(options, stream, write, catalog)
         self._calls = PluginCalls(loaded, self.ctx)
         self.plugin_options = self._calls.startup(is_init)
+        self._wished = stream
         self.ctx.twophase &= stream.two_phase
-        self.stream = stream if fixed else _needed(stream, loaded, self.ctx, server_version)
-        self.ctx.stream = self.stream
-        self.ctx.streaming &= self.stream.streaming != "off"
+        self.stream = stream if fixed else _needed(stream, loaded, self.ctx)
+        self._settle_stream()
         self.delivered_lsn = LSN(0)
         self.buffer = ReorderBuffer(memory_limit, spill_dir)
         self._catalog = catalog
         self._relations = Relations()
         self._prepared: dict[int, ReorderBufferTXN] = {}
         self._filtered: set[int] = set()
+        self._streams: dict[int, ReorderBufferTXN] = {}
         self._handlers: dict[type[m.PgoutputMessage], Callable[[Any, LSN], None]] = {
             m.Begin: self._begin,
             m.Commit: self._commit,
@@ -119,17 +119,37 @@ class Decoder:
         self._session = PgoutputSession(self.stream)
         self._types = TypeNames(self._session.types, self._catalog)
         self._relations.current.clear()
-        for xid in getattr(self, "_streams", {}):
-            self.buffer.forget(xid)
-        self._streams: dict[int, ReorderBufferTXN] = {}
+        self.buffer.keep(self._prepared)
+        self._streams.clear()
+        self._late: dict[int, ReorderBufferTXN] = {}  # streamed, prepared, and filtered: they end at COMMIT PREPARED
         self._txn = ReorderBufferTXN(0)
+        self.ctx.close_output()
         self._way: Way | None = None
         self._open: Callable[[], Way] = lambda: _NOWHERE
+
+    def fit(self, server_version: int) -> None:
+        """Before streaming: leave out of ``stream`` what the plugin could use and a server of this version (as in
+        server_version_num) does not know, as the server itself does for its plugins."""
+        if server_version < OPTION_SINCE["messages"]:
+            wished = self._wished
+            self.stream = replace(self.stream, messages=wished.messages, streaming=wished.streaming, proto_version=1)
+            self._settle_stream()
+            self.begin_stream()
+
+    def _settle_stream(self) -> None:
+        self.ctx.stream = self.stream
+        self.ctx.streaming &= self.stream.streaming != "off"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was written belongs to transactions that are whole."""
+        return self._session.state is State.IDLE and not (self.ctx.streaming and self._streams)
 
     @property
     def hold_lsn(self) -> LSN | None:
         """Nothing at or above it may be acknowledged: the PREPARE of a transaction that is held; None: no bound."""
-        return min((txn.final_lsn for txn in self._prepared.values()), default=None)
+        held = (*self._prepared.values(), *self._late.values())
+        return min((txn.final_lsn for txn in held), default=None)
 
     def receive(self, lsn: LSN, payload: bytes) -> None:
         """Take the next message of the stream, XLogData's start LSN and payload; what the plugin writes is written now.
@@ -227,7 +247,6 @@ class Decoder:
             return _NOWHERE
         if self._calls.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
             self.buffer.begin(txn.xid)
-            self._prepared[txn.xid] = txn
             return IntoBuffer(self.buffer, txn.xid)
         return self._begun("begin_prepare_cb", txn)
 
@@ -236,17 +255,22 @@ class Decoder:
         txn.final_lsn, txn.end_lsn = message.prepare_lsn, message.end_lsn
 
     def _prepare(self, message: m.Prepare, lsn: LSN) -> None:
-        if isinstance(self._opened(lsn), ToPlugin):
+        way = self._opened(lsn)
+        if isinstance(way, ToPlugin):
             self._prepare_delivered("prepare_cb", self._txn)
+        elif isinstance(way, IntoBuffer):
+            self._prepared[message.xid] = self._txn
 
     def _prepare_delivered(self, callback: str, txn: ReorderBufferTXN) -> None:
         self._calls.transaction(callback, txn, txn.end_lsn, txn.final_lsn)
         self.delivered_lsn = max(self.delivered_lsn, txn.end_lsn)
 
     def _commit_prepared(self, message: m.CommitPrepared, lsn: LSN) -> None:
-        held = self._prepared.pop(message.xid, None)
+        held, late = self._prepared.pop(message.xid, None), self._late.pop(message.xid, None)
         if held is not None:
             self._commit_held(held, message)
+        elif late is not None:
+            self._end("stream_commit_cb", late, message, message.commit_ts)
         elif self._new_end(message.xid, message.end_lsn):
             self._require_two_phase(message.gid, lsn)
             txn = ReorderBufferTXN(message.xid, lsn)
@@ -254,8 +278,12 @@ class Decoder:
             self._end("commit_prepared_cb", txn, message, message.commit_ts)
 
     def _rollback_prepared(self, message: m.RollbackPrepared, lsn: LSN) -> None:
+        late = self._late.pop(message.xid, None)
         if self._prepared.pop(message.xid, None) is not None:
             self.buffer.forget(message.xid)
+        elif late is not None:
+            late.abort_time = message.rollback_ts
+            self._calls.transaction("stream_abort_cb", late, lsn, LSN(0))
         elif self._new_end(message.xid, message.rollback_end_lsn) and self.ctx.twophase:
             txn = ReorderBufferTXN(message.xid, lsn)
             txn.gid, txn.prepare_time = message.gid, message.prepare_ts
@@ -358,8 +386,11 @@ class Decoder:
         if message.xid in self._prepared or message.xid in self._filtered:
             del self._streams[message.xid]
         elif self.ctx.streaming:
-            self._prepare_delivered("stream_prepare_cb", txn)
             del self._streams[message.xid]
+            if self._calls.filters_prepare(txn.xid, message.gid, txn.first_lsn):
+                self._late[txn.xid] = txn
+            else:
+                self._prepare_delivered("stream_prepare_cb", txn)
         else:
             self._prepare_held(txn)
 
@@ -384,20 +415,14 @@ def _without_xid(payload: bytes) -> tuple[int, bytes]:
     return int.from_bytes(payload[1:5], "big"), payload[:1] + payload[5:]
 
 
-def _needed(
-    stream: PgoutputOptions, plugin: OutputPlugin, ctx: LogicalDecodingContext, server_version: int | None
-) -> PgoutputOptions:
-    """``stream`` with what the plugin needs; what the server is too old for is left out, as its own plugins do."""
-    version = 1 << 30 if server_version is None else server_version
+def _needed(stream: PgoutputOptions, plugin: OutputPlugin, ctx: LogicalDecodingContext) -> PgoutputOptions:
+    """``stream`` with what the plugin needs."""
     wants = plugin.wants_messages
     if wants is None:
         wants = defines(type(plugin), "message_cb") or defines(type(plugin), "stream_message_cb")
-    messages = stream.messages or (wants and version >= OPTION_SINCE["messages"])
-    streaming = stream.streaming
-    if streaming == "off" and ctx.streaming and version >= PROTO_VERSION_SINCE[STREAMING_PROTO_VERSION["on"]]:
-        streaming = "on"
+    streaming = "on" if ctx.streaming and stream.streaming == "off" else stream.streaming
     proto_version = max(stream.proto_version, STREAMING_PROTO_VERSION[streaming])
-    return replace(stream, messages=messages, streaming=streaming, proto_version=proto_version)
+    return replace(stream, messages=stream.messages or wants, streaming=streaming, proto_version=proto_version)
 
 
 def decode(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -102,6 +102,11 @@ class ReorderBuffer:
             self.memory -= len(held.records)
             if held.file is not None:
                 held.file.unlink()
+
+    def keep(self, xids: Container[int]) -> None:
+        """Forget all but these."""
+        for xid in [held for held in self._held if held not in xids]:
+            self.forget(xid)
 
     def clear(self) -> None:
         """Forget everything, files included."""

@@ -41,6 +41,11 @@ class RawOutput:
         self._syncable = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._synced = True
 
+    @property
+    def hold_lsn(self) -> LSN | None:
+        """Every message is written as it comes."""
+        return None
+
     def begin_stream(self) -> None:
         """Nothing is remembered between messages."""
 

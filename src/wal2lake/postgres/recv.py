@@ -1,7 +1,8 @@
 """pg_recvlogical's job: a logical slot's messages into an output, acknowledged only when the output is durable.
 
 Positions, as pg_recvlogical keeps them. *Written* follows every message's start LSN and every keepalive's WAL end:
-all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged. A
+all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged; an
+output that holds something back bounds it. A
 keepalive's WAL end may count because the walsender sends one only after all that it had to send before it. What has
 come is handed on at once, so that readers see it; it is synced by the clock, and when the server asks for a reply: a
 server that stops asks until *flushed* is what it has sent. Without a clock, handed on counts as flushed. Both are 0/0,
@@ -31,6 +32,10 @@ from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
 class Output(Protocol):
     """Where messages go."""
+
+    @property
+    def hold_lsn(self) -> LSN | None:
+        """Nothing beyond this may be acknowledged yet, although it was written; None: no bound."""
 
     def begin_stream(self) -> None:
         """A new connection begins: forget what the last one announced."""
@@ -170,5 +175,6 @@ class _Receiver:
         self._acknowledge(stream)
 
     def _acknowledge(self, stream: LogicalStream) -> None:
-        self.flushed = self.written
+        hold = self._output.hold_lsn
+        self.flushed = self.written if hold is None else max(self.flushed, min(self.written, hold))
         stream.acknowledge(self.flushed)
