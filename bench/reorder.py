@@ -1,8 +1,8 @@
 """A backlog through the ReorderBuffer and test_decoding in Python, against `pg_recvlogical` with the C plugin.
 
-One half of the changes is in three large transactions, the other in transactions of ten rows. Both sides start a slot of
-their own, copied from one that was made before the changes, read up to the last commit and write to /dev/null. Before
-that, what they write of a sample is compared byte for byte.
+One half of the changes is in three large transactions, the other in transactions of ten rows. Both sides start a slot
+of their own, copied from one that was made before the changes, read up to the last commit and write to /dev/null. What
+they write of a sample is compared byte for byte before.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class PluginCalls:
         except Exception as error:
             raise self._failure("change_cb", error, change.lsn, relation) from error
         if ctx.prepared_write:
-            raise self._unwritten("change_cb")
+            raise self._unwritten("change_cb", relation)
         ctx.accept_writes = False
 
     def stream_change(self, txn: ReorderBufferTXN, relation: Relation, change: ReorderBufferChange) -> None:
@@ -119,7 +119,7 @@ class PluginCalls:
         except Exception as error:
             raise self._failure(callback, error, location, relation) from error
         if ctx.prepared_write:
-            raise self._unwritten(callback)
+            raise self._unwritten(callback, relation)
         ctx.accept_writes = False
         return result
 
@@ -140,6 +140,6 @@ class PluginCalls:
             lsn=lsn,
         )
 
-    def _unwritten(self, callback: str) -> Wal2LakeError:
+    def _unwritten(self, callback: str, relation: Relation | None) -> Wal2LakeError:
         error = PluginError("It prepared a write and did not write it.")
-        return self._failure(callback, error, self.ctx.write_location)
+        return self._failure(callback, error, self.ctx.write_location, relation)

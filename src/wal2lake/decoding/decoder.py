@@ -13,6 +13,7 @@ Source: src/backend/replication/logical/reorderbuffer.c, ReorderBufferProcessTXN
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from wal2lake.decoding.ways import IntoBuffer, Nowhere, ToPlugin, Way, replay
 from wal2lake.errors import PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as m
+from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
 from wal2lake.pgoutput.rows import ROW_TAGS
 from wal2lake.pgoutput.session import PgoutputSession, State
@@ -45,6 +47,16 @@ class Decoded(NamedTuple):
     lsn: LSN
     xid: int
     data: str | bytes
+
+    def json_line(self) -> bytes:
+        """An object of ``lsn``, ``xid`` (null for 0) and ``data`` (bytes: ``\\x`` and hex), and a newline."""
+        data = self.data if isinstance(self.data, str) else "\\x" + self.data.hex()
+        line = {"lsn": str(self.lsn), "xid": self.xid or None, "data": data}
+        return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+    def line(self) -> bytes:
+        """The data alone, and a newline: what pg_recvlogical writes."""
+        return (self.data.encode() if isinstance(self.data, str) else self.data) + b"\n"
 
 
 class Decoder:
@@ -150,6 +162,14 @@ class Decoder:
         """Nothing at or above it may be acknowledged: the PREPARE of a transaction that is held; None: no bound."""
         held = (*self._prepared.values(), *self._late.values())
         return min((txn.final_lsn for txn in held), default=None)
+
+    def announce(self, payload: bytes) -> None:
+        """A Relation or Type message that is in force where reading begins, amid a change log."""
+        message = read_message(payload)
+        if isinstance(message, m.Relation | m.Type):
+            self._session.announce(message)
+        if isinstance(message, m.Relation):
+            self._relations.announce(message, self._types)
 
     def receive(self, lsn: LSN, payload: bytes) -> None:
         """Take the next message of the stream, XLogData's start LSN and payload; what the plugin writes is written now.

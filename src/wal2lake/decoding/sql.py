@@ -55,7 +55,8 @@ def parse_bool(text: str) -> bool | None:
 
 
 def timestamptz_to_str(micros: int) -> str:
-    """A timestamptz (µs since 2000-01-01 UTC) in ISO style and UTC: ``2026-01-31 09:05:00.25+00``."""
+    """A timestamptz (µs since 2000-01-01 UTC) in ISO style and UTC: ``2026-01-31 09:05:00.25+00``. No clock of a
+    server says a year that Python's calendar has not."""
     if micros in (_INFINITY, -_INFINITY - 1):
         return "infinity" if micros > 0 else "-infinity"
     try:
@@ -63,4 +64,4 @@ def timestamptz_to_str(micros: int) -> str:
     except OverflowError:
         return f"{micros} microseconds from 2000-01-01 00:00:00+00"
     fraction = f".{moment.microsecond:06}".rstrip("0") if moment.microsecond else ""
-    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}+00"
+    return f"{moment.year:04}-{moment:%m-%d %H:%M:%S}{fraction}+00"

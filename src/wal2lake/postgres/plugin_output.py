@@ -7,14 +7,13 @@ transaction again, and so it stands in the file once. A pipe cannot be cut back.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from wal2lake.decoding.context import Writer
-from wal2lake.decoding.decoder import Decoder
+from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.rows import ROW_TAGS
@@ -26,7 +25,7 @@ from wal2lake.wire.replication import XLogData
 class PluginOutput(RawOutput):
     """Appends to ``path`` ('-': standard output) what the decoder that ``make`` makes writes.
 
-    ``as_json``: an object a line, of ``lsn``, ``xid`` and ``data`` (bytes of a binary plugin: ``\\x`` and hex).
+    ``as_json``: an object a line, as Decoded makes it.
     """
 
     def __init__(self, path: str | Path, make: Callable[[Writer], Decoder], *, as_json: bool = False) -> None:
@@ -60,9 +59,7 @@ class PluginOutput(RawOutput):
         self._lines.append(data.encode() if isinstance(data, str) else data)
 
     def _take_json(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        text = data if isinstance(data, str) else "\\x" + data.hex()
-        line = {"lsn": str(lsn), "xid": xid or None, "data": text}
-        self._lines.append(json.dumps(line, ensure_ascii=False).encode())
+        self._lines.append(Decoded(lsn, xid, data).json_line()[:-1])
 
     def flush(self) -> None:
         whole, torn = self._lines[: self._whole], self._lines[self._whole :]
