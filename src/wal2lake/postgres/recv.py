@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -145,8 +146,12 @@ class _Receiver:
                         break
                 self._output.flush()
                 self._settle(stream)
-        finally:
+        except Wal2LakeError:
             self._sync(stream)
+            with suppress(ConnectError):  # the connection may be the reason; else what is durable need not come again
+                stream.send_status()
+            raise
+        self._sync(stream)
         stream.finish()
 
     def _take(self, message: ServerMessage) -> None:
