@@ -157,13 +157,13 @@ class _Receiver:
     def _take(self, message: ServerMessage) -> None:
         until = self._options.until_lsn
         if isinstance(message, PrimaryKeepalive):
-            self.written = max(self.written, LSN(message.wal_end))
+            self.written = max(self.written, message.wal_end)
             self._reached = until is not None and message.wal_end >= until
         elif until is not None and message.start_lsn > until:
             self._reached = True
         else:
             self._output.write(message)
-            self.written = max(self.written, LSN(message.start_lsn))
+            self.written = max(self.written, message.start_lsn)
             self._reached = message.start_lsn == until
 
     def _settle(self, stream: LogicalStream) -> None:

@@ -105,7 +105,7 @@ class TestDecoding(OutputPlugin):
                 _write_old(write, shape, change.oldtuple)
                 write(" new-tuple:")
         if new is not None:
-            _write_row(write, shape, new)
+            _write_row(write, shape.columns, new)
         OutputPluginWrite(ctx, True)
 
     def truncate_cb(
@@ -273,7 +273,7 @@ class _Shape:
         ]
 
 
-Quoting = Callable[[str], str] | None  # None: the value as it is
+_AS_IT_IS, _QUOTED, _AS_BITS, _AS_BOOLEAN = range(4)
 
 
 def _shape(relation: Relation) -> _Shape:
@@ -281,43 +281,37 @@ def _shape(relation: Relation) -> _Shape:
     return shape
 
 
-def _quoting(type_oid: int) -> Quoting:
+def _quoting(type_oid: int) -> int:
     if type_oid in _BARE:
-        return None
+        return _AS_IT_IS
     if type_oid == _BOOL:
-        return _boolean_literal
-    return _bits_literal if type_oid in _BITS else _text_literal
+        return _AS_BOOLEAN
+    return _AS_BITS if type_oid in _BITS else _QUOTED
 
 
-def _boolean_literal(value: str) -> str:
-    return "true" if value == "t" else "false"
-
-
-def _bits_literal(value: str) -> str:
-    return f"B'{value}'"
-
-
-def _text_literal(value: str) -> str:
-    return f"'{value.replace(_QUOTE, _TWO_QUOTES)}'" if _QUOTE in value else f"'{value}'"
-
-
-_QUOTE, _TWO_QUOTES = "'", "''"
-
-
-def _write_row(write: Callable[[str | bytes], None], shape: _Shape, row: Sequence[Value]) -> None:
-    for (head, quoting), value in zip(shape.columns, row, strict=True):
-        if value.__class__ is str:
-            write(head + value if quoting is None else head + quoting(value))
-        else:
+def _write_row(write: Callable[[str | bytes], None], columns: Sequence[tuple[str, int]], row: Sequence[Value]) -> None:
+    for (head, quoting), value in zip(columns, row, strict=True):
+        if not isinstance(value, str):
             write(head + _nothing(value))
+        elif quoting == _AS_IT_IS:
+            write(head + value)
+        elif quoting == _QUOTED:
+            write(f"{head}'{value}'" if "'" not in value else head + _doubled(value))
+        elif quoting == _AS_BITS:
+            write(f"{head}B'{value}'")
+        else:
+            write(head + ("true" if value == "t" else "false"))
 
 
 def _write_old(write: Callable[[str | bytes], None], shape: _Shape, row: Sequence[Value] | None) -> None:
     """The old row: what is NULL or was not sent is left out."""
-    for (head, quoting), value in zip(shape.columns, row or (), strict=True):
+    for column, value in zip(shape.columns, row or (), strict=True):
         if value is not None and value is not NOT_PUBLISHED:
-            text = value if isinstance(value, str) else None
-            write(head + (_nothing(value) if text is None else text if quoting is None else quoting(text)))
+            _write_row(write, (column,), (value,))
+
+
+def _doubled(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _nothing(value: Value) -> str:
