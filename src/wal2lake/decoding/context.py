@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from wal2lake.decoding.plugin import OutputType
 from wal2lake.errors import ConfigError, PluginError
 from wal2lake.lsn import LSN
+from wal2lake.pgoutput.messages import Relation, Type
 from wal2lake.pgoutput.options import PgoutputOptions
 
 PluginOptions = Sequence[tuple[str, str | None]]
@@ -29,6 +30,10 @@ class Catalog(Protocol):
 
     def type_names(self, type_oid: int) -> tuple[str, str, int] | None:
         """Namespace, name and element type (0: no array) of a type; None when there is none any more."""
+
+    def column_defaults(self, relation_id: int) -> dict[int, str]:
+        """The DEFAULT expressions of a relation's columns by attnum, as pg_get_expr prints them; generated columns have
+        none."""
 
 
 class StringInfo:
@@ -62,7 +67,9 @@ class LogicalDecodingContext:
 
     ``output_plugin_options``: name and value in the order given; a name without a value has None. ``streaming`` and
     ``twophase``: whether the callbacks of that family are called. ``stream``: how pgoutput was asked. ``encoding``:
-    of all text. ``write_location`` and ``write_xid``: what the next piece of output is labelled with.
+    of all text. ``format_type``: SQL's function of that name, with or without a modifier. ``announcements``: a plugin
+    that passes Relation and Type messages on sets this to an empty list in startup_cb, and they gather there as they
+    come. ``server_version``: server_version_num of the server whose stream it is, None: unknown. ``write_location`` and ``write_xid``: what the next piece of output is labelled with.
     ``output_plugin_private`` is the plugin's.
     """
 
@@ -71,13 +78,16 @@ class LogicalDecodingContext:
         "_open",
         "_write",
         "accept_writes",
+        "announcements",
         "encoding",
+        "format_type",
         "out",
         "output_plugin_options",
         "output_plugin_private",
         "output_type",
         "prepared_write",
         "progress_lsn",
+        "server_version",
         "stream",
         "streaming",
         "twophase",
@@ -93,7 +103,10 @@ class LogicalDecodingContext:
         self.output_plugin_private: Any = None
         self.output_type = OutputType.BINARY
         self.encoding = "UTF8"
+        self.server_version: int | None = None
         self.streaming = self.twophase = False
+        self.announcements: list[Relation | Type] | None = None
+        self.format_type: Callable[[int, int | None], str] = lambda type_oid, typmod: "???"
         self.out: StringInfo = _CLOSED
         self.accept_writes = self.prepared_write = False
         self.write_location = self.progress_lsn = LSN(0)

@@ -63,9 +63,9 @@ class Decoder:
     """One session of one plugin, which is started by this and shut down by ``close``. Use it as a context manager.
 
     ``plugin``: an instance, or a name for load_plugin. ``options``: the plugin's. ``stream``: what is wished of
-    pgoutput; ``self.stream`` then is what must be asked of a server of ``server_version`` (None: of any), with what
-    the plugin needs added, unless ``fixed`` says that the stream is there already. ``is_init``: this command makes the
-    slot. ``memory_limit`` (bytes) and ``spill_dir``: see ReorderBuffer.
+    pgoutput; ``self.stream`` then is what must be asked of a server, with what the plugin needs added, unless ``fixed``
+    says that the stream is there already. ``is_init``: this command makes the slot. ``server_version``: whose stream it
+    is (server_version_num), where that is known. ``memory_limit`` (bytes) and ``spill_dir``: see ReorderBuffer.
 
     Raises what the plugin refuses its options with; PluginError.
     """
@@ -80,11 +80,13 @@ class Decoder:
         is_init: bool = False,
         fixed: bool = False,
         catalog: Catalog | None = None,
+        server_version: int | None = None,
         memory_limit: int = MEMORY_LIMIT,
         spill_dir: str | Path | None = None,
     ) -> None:
         loaded = load_plugin(plugin) if isinstance(plugin, str) else plugin
         self.ctx = LogicalDecodingContext(options, stream, write, catalog)
+        self.ctx.server_version = server_version
         self._calls = PluginCalls(loaded, self.ctx)
         self.plugin_options = self._calls.startup(is_init)
         self._wished = stream
@@ -103,6 +105,7 @@ class Decoder:
             m.Commit: self._commit,
             m.Origin: self._origin,
             m.Relation: self._relation,
+            m.Type: self._type,
             m.BeginPrepare: self._begin_prepare,
             m.Prepare: self._prepare,
             m.CommitPrepared: self._commit_prepared,
@@ -130,6 +133,7 @@ class Decoder:
         """A new connection: transactions that were cut in two come again, and relations are announced anew."""
         self._session = PgoutputSession(self.stream)
         self._types = TypeNames(self._session.types, self._catalog)
+        self.ctx.format_type = self._types.format_type
         self._relations.current.clear()
         self.buffer.keep(self._prepared)
         self._streams.clear()
@@ -142,6 +146,7 @@ class Decoder:
     def fit(self, server_version: int) -> None:
         """Before streaming: leave out of ``stream`` what the plugin could use and a server of this version (as in
         server_version_num) does not know, as the server itself does for its plugins."""
+        self.ctx.server_version = server_version
         if server_version < OPTION_SINCE["messages"]:
             wished = self._wished
             self.stream = replace(self.stream, messages=wished.messages, streaming=wished.streaming, proto_version=1)
@@ -220,6 +225,12 @@ class Decoder:
 
     def _relation(self, message: m.Relation, lsn: LSN) -> None:
         self._relations.announce(message, self._types)
+        if self.ctx.announcements is not None:
+            self.ctx.announcements.append(message)
+
+    def _type(self, message: m.Type, lsn: LSN) -> None:
+        if self.ctx.announcements is not None:
+            self.ctx.announcements.append(message)
 
     def _origin(self, message: m.Origin, lsn: LSN) -> None:
         self._txn.origin, self._txn.origin_lsn = message.name, message.origin_lsn
@@ -235,6 +246,9 @@ class Decoder:
         txn = self._txn
         if txn.final_lsn < self.delivered_lsn or self._calls.filtered(txn.origin, txn.first_lsn):
             return _NOWHERE
+        if self.plugin_options.needs_end_lsn:
+            self.buffer.begin(txn.xid)
+            return IntoBuffer(self.buffer, txn.xid)
         return self._begun("begin_cb", txn)
 
     def _begun(self, callback: str, txn: ReorderBufferTXN) -> Way:
@@ -242,7 +256,10 @@ class Decoder:
         return ToPlugin(self._calls, self._relations, txn)
 
     def _commit(self, message: m.Commit, lsn: LSN) -> None:
-        if self._opened(lsn) is not _NOWHERE:
+        way = self._opened(lsn)
+        if isinstance(way, IntoBuffer):
+            self._commit_held(self._txn, message)
+        elif way is not _NOWHERE:
             self._end("commit_cb", self._txn, message, message.commit_ts)
 
     def _end(
@@ -390,7 +407,7 @@ class Decoder:
             raise ProtocolError("A streamed transaction ends that never began.", lsn=lsn, offset=1)
         return self._streams[xid]
 
-    def _commit_held(self, txn: ReorderBufferTXN, message: m.StreamCommit | m.CommitPrepared) -> None:
+    def _commit_held(self, txn: ReorderBufferTXN, message: m.Commit | m.StreamCommit | m.CommitPrepared) -> None:
         """Give a held transaction to the plugin as if it had come in one piece, at its commit."""
         txn.final_lsn, txn.end_lsn, txn.commit_time = message.commit_lsn, message.end_lsn, message.commit_ts
         txn.first_lsn = txn.first_lsn or message.commit_lsn

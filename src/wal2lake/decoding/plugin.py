@@ -34,10 +34,15 @@ class OutputType(Enum):
 
 @dataclass(slots=True)
 class OutputPluginOptions:
-    """What startup_cb may set. ``receive_rewrites`` is accepted and has no effect: pgoutput never carries rewrites."""
+    """What startup_cb may set. ``receive_rewrites`` is accepted and has no effect: pgoutput never carries rewrites.
+
+    ``needs_end_lsn``: begin_cb must know where the transaction's commit record ends, as it does in the server. The
+    stream tells only at the commit, so every transaction is then held until it is whole.
+    """
 
     output_type: OutputType = OutputType.BINARY
     receive_rewrites: bool = False
+    needs_end_lsn: bool = False
 
 
 class OutputPlugin:

@@ -24,6 +24,17 @@ SELECT n.nspname::text, t.typname::text,
   FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
  WHERE t.oid = %s
 """
+# The names in an expression are printed as somebody sees them who has public in the search_path, as walsenders have. So
+# that nothing in public can take part in the query itself, it names the schema of everything that it uses.
+_DEFAULTS_SEARCH_PATH = "SET LOCAL search_path = public"
+_DEFAULTS = """
+SELECT d.adnum, pg_catalog.pg_get_expr(d.adbin, d.adrelid)
+  FROM pg_catalog.pg_attrdef d
+  JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) d.adrelid
+                                AND a.attnum OPERATOR(pg_catalog.=) d.adnum
+ WHERE d.adrelid OPERATOR(pg_catalog.=) %s::pg_catalog.oid
+   AND a.attgenerated OPERATOR(pg_catalog.=) ''::pg_catalog."char"
+"""
 _READABLE = """
 SELECT n.nspname::text, c.relname::text,
        c.relkind = 'r' AND (n.nspname = 'pg_catalog'
@@ -45,6 +56,10 @@ class LiveCatalog:
         for namespace, name, element in self._rows(_TYPE.encode(), [type_oid])[0]:
             return namespace, name, element
         return None
+
+    def column_defaults(self, relation_id: int) -> dict[int, str]:
+        rows, _ = self._rows(_DEFAULTS.encode(), [relation_id], before=_DEFAULTS_SEARCH_PATH)
+        return dict(rows)
 
     def scan(self, relation: str, keys: Mapping[str, object]) -> list[dict[str, Any]]:
         found = self._rows(_READABLE.encode(), [relation])[0]
@@ -68,11 +83,15 @@ class LiveCatalog:
             self._connection.close()
             self._connection = None
 
-    def _rows(self, query: bytes | sql.Composed, values: list[object]) -> tuple[list[tuple[Any, ...]], list[str]]:
+    def _rows(
+        self, query: bytes | sql.Composed, values: list[object], *, before: str = ""
+    ) -> tuple[list[tuple[Any, ...]], list[str]]:
         if self._connection is None or self._connection.broken:
             self._connection = connect(self._dsn, application_name="wal2lake output plugin", settings=_SETTINGS)
         try:
-            with mapped_errors(), self._connection.cursor() as cursor:
+            with mapped_errors(), self._connection.transaction(), self._connection.cursor() as cursor:
+                if before:
+                    cursor.execute(before.encode())
                 cursor.execute(query, values)
                 return cursor.fetchall(), [column.name for column in cursor.description or ()]
         except ConnectError:

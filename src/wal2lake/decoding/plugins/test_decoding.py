@@ -139,10 +139,18 @@ class TestDecoding(OutputPlugin):
         prefix: str,
         message: bytes,
     ) -> None:
+        if txn is not None and self._messages_count(ctx):
+            if self._skip_empty and not txn.output_plugin_private.in_transaction:
+                self._write_begin(ctx, txn, False)
+            txn.output_plugin_private.in_transaction = True
         OutputPluginPrepareWrite(ctx, True)
         ctx.out.write(f"message: transactional: {transactional:d} prefix: {prefix}, sz: {len(message)} content:")
         ctx.out.write(message)
         OutputPluginWrite(ctx, True)
+
+    def _messages_count(self, ctx: LogicalDecodingContext) -> bool:
+        """A transaction with messages alone is not empty, since 17."""
+        return ctx.server_version is None or ctx.server_version >= 170000
 
     def _write_line(self, ctx: LogicalDecodingContext, line: str, time: int) -> None:
         OutputPluginPrepareWrite(ctx, True)
@@ -222,6 +230,8 @@ class TestDecoding(OutputPlugin):
         prefix: str,
         message: bytes,
     ) -> None:
+        if txn is not None and self._messages_count(ctx):
+            self._note_chunk(ctx, txn)
         OutputPluginPrepareWrite(ctx, True)
         ctx.out.write(f"streaming message: transactional: {transactional:d} prefix: {prefix}, sz: {len(message)}")
         if not transactional:
