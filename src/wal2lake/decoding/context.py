@@ -69,8 +69,8 @@ class LogicalDecodingContext:
     ``twophase``: whether the callbacks of that family are called. ``stream``: how pgoutput was asked. ``encoding``:
     of all text. ``format_type``: SQL's function of that name, with or without a modifier. ``announcements``: a plugin
     that passes Relation and Type messages on sets this to an empty list in startup_cb, and they gather there as they
-    come. ``server_version``: server_version_num of the server whose stream it is, None: unknown. ``write_location`` and ``write_xid``: what the next piece of output is labelled with.
-    ``output_plugin_private`` is the plugin's.
+    come. ``server_version``: server_version_num of the server whose stream it is, None: unknown. ``write_location``
+    and ``write_xid``: what the next piece of output is labelled with. ``output_plugin_private`` is the plugin's.
     """
 
     __slots__ = (

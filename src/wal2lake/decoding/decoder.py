@@ -25,7 +25,7 @@ from wal2lake.decoding.context import Catalog, LogicalDecodingContext, PluginOpt
 from wal2lake.decoding.loader import load_plugin
 from wal2lake.decoding.plugin import OutputPlugin, defines
 from wal2lake.decoding.reorderbuffer import MEMORY_LIMIT, ReorderBuffer
-from wal2lake.decoding.rows import Relations
+from wal2lake.decoding.rows import ROW_TAGS, Relations
 from wal2lake.decoding.types import TypeNames
 from wal2lake.decoding.ways import IntoBuffer, Nowhere, ToPlugin, Way, replay
 from wal2lake.errors import PluginError, ProtocolError
@@ -33,7 +33,6 @@ from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as m
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
-from wal2lake.pgoutput.rows import ROW_TAGS
 from wal2lake.pgoutput.session import PgoutputSession, State
 
 _TRUNCATE, _MESSAGE = m.Truncate.tag[0], m.Message.tag[0]
@@ -189,7 +188,7 @@ class Decoder:
         xid = self._session.xid or 0
         if state is State.CHUNK:
             xid, payload = _without_xid(payload)
-        relation = self._relations.of(payload)
+        relation = self._relations.current.get(int.from_bytes(payload[1:5], "big"))
         if relation is None:
             raise ProtocolError("A change names a relation that no Relation announced.", lsn=lsn, offset=1)
         (self._way or self._opened(lsn)).row(lsn, xid, payload, relation)
@@ -253,7 +252,7 @@ class Decoder:
 
     def _begun(self, callback: str, txn: ReorderBufferTXN) -> Way:
         self._calls.transaction(callback, txn, txn.first_lsn)
-        return ToPlugin(self._calls, self._relations, txn)
+        return ToPlugin(self._calls, txn)
 
     def _commit(self, message: m.Commit, lsn: LSN) -> None:
         way = self._opened(lsn)
@@ -366,7 +365,7 @@ class Decoder:
             self._filtered.add(txn.xid)
             return _NOWHERE
         self._calls.transaction("stream_start_cb", txn, txn.first_lsn)
-        return ToPlugin(self._calls, self._relations, txn, stream=True)
+        return ToPlugin(self._calls, txn, stream=True)
 
     def _stream_stop(self, message: m.StreamStop, lsn: LSN) -> None:
         if isinstance(self._opened(lsn), ToPlugin):

@@ -10,8 +10,7 @@ from wal2lake.decoding.calls import PluginCalls
 from wal2lake.decoding.changes import ReorderBufferTXN, TruncateChange
 from wal2lake.decoding.relation import Relation
 from wal2lake.decoding.reorderbuffer import ReorderBuffer
-from wal2lake.decoding.rows import Relations
-from wal2lake.errors import ProtocolError
+from wal2lake.decoding.rows import read_change
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY, Message, Truncate
@@ -43,20 +42,14 @@ class Nowhere:
 class ToPlugin:
     """``stream``: by the callbacks for transactions in progress."""
 
-    def __init__(
-        self, calls: PluginCalls, relations: Relations, txn: ReorderBufferTXN, *, stream: bool = False
-    ) -> None:
+    def __init__(self, calls: PluginCalls, txn: ReorderBufferTXN, *, stream: bool = False) -> None:
         self._calls = calls
-        self._read = relations.change
         self._txn = txn
         self._stream = stream
         self._change = calls.stream_change if stream else calls.change
 
     def row(self, lsn: LSN, xid: int, payload: bytes, relation: Relation) -> None:
-        change = self._read(relation, lsn, xid, payload)
-        if change is None:
-            raise ProtocolError("A row is not what its Relation announced.", relation=str(relation), lsn=lsn, offset=0)
-        self._change(self._txn, relation, change)
+        self._change(self._txn, relation, read_change(relation, lsn, xid, payload))
 
     def truncate(self, lsn: LSN, xid: int, payload: bytes, relations: Sequence[Relation]) -> None:
         message = read_message(payload)

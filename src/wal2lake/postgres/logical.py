@@ -108,14 +108,12 @@ class LogicalStream:
         if (self.reply_requested or due) and not self.ended:
             self.send_status()
         messages = [read_from_server(payload) for payload in self._copy.receive(timeout_s)]
-        received = self.received_lsn
         for message in messages:
             if isinstance(message, PrimaryKeepalive):
                 self.reply_requested |= message.reply_requested
-                received = max(received, message.wal_end)
-            elif message.start_lsn > received:
-                received = message.start_lsn
-        self.received_lsn = received
+                self.received_lsn = max(self.received_lsn, LSN(message.wal_end))
+            else:
+                self.received_lsn = max(self.received_lsn, LSN(message.start_lsn))
         return messages
 
     def __iter__(self) -> Iterator[XLogData]:
