@@ -276,7 +276,7 @@ def test_an_end_without_a_beginning_is_refused() -> None:
 
 
 def test_an_abort_of_what_never_came_is_passed_over() -> None:
-    """18 sends it at protocol version 1 too."""
+    """18 sends it at protocol version 1 too (session.py)."""
     payload = b"A" + (701).to_bytes(4, "big") * 2
     for options in (ONE_PIECE, STREAMED):
         Listening("test_decoding", options).decoder.receive(LSN(1), payload)
@@ -328,3 +328,21 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
 def test_stream_stop_alone_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError):
         Listening("test_decoding", STREAMED).decoder.receive(LSN(1), StreamStop.tag)
+
+
+def test_many_at_once_stay_under_the_limit() -> None:
+    """The short form of `python -m bench spill`: a thousand transactions, chunk by chunk."""
+    sender, expected = Walsender(STREAMED), []
+    sender.transaction(1, relation())
+    for turn in range(3):
+        for xid in range(1000, 2000):
+            sender.chunk(xid, *rows(3 * xid + turn), first=turn == 0)
+    listening = Listening("test_decoding", STREAMED, memory=20_000)
+    listening.hear(sender)
+    assert len(listening.decoder.buffer) == 1000
+    assert listening.decoder.buffer.memory <= 20_000 < listening.decoder.buffer.spilled_bytes
+    for xid in reversed(range(1000, 2000)):
+        sender.stream_commit(xid)
+        expected += [f"BEGIN {xid}", *inserted(*(3 * xid + turn for turn in range(3))), f"COMMIT {xid}"]
+    assert listening.hear(sender)[2:] == expected
+    assert len(listening.decoder.buffer) == 0

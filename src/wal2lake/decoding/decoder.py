@@ -194,10 +194,11 @@ class Decoder:
         (self._way or self._opened(lsn)).row(lsn, xid, payload, relation)
 
     def _receive_other(self, lsn: LSN, payload: bytes) -> None:
-        if payload[:1] == m.StreamAbort.tag and self.stream.streaming == "off":
-            return  # 18 sends it for what it had never sent
-        message, xid = self._session.receive(payload, lsn)
+        received = self._session.receive(payload, lsn)
+        message, xid = received.message, received.xid
         handler = self._handlers.get(type(message))
+        if received.of_nothing:
+            return
         if handler is not None:
             handler(message, lsn)
         elif payload[0] in (_TRUNCATE, _MESSAGE):
@@ -372,9 +373,7 @@ class Decoder:
             self._calls.transaction("stream_stop_cb", self._txn, lsn)
 
     def _stream_abort(self, message: m.StreamAbort, lsn: LSN) -> None:
-        top = self._streams.get(message.xid)
-        if top is None:
-            return  # nothing of it had come
+        top = self._streamed(message.xid, lsn)
         whole = message.subxid == message.xid
         if self.ctx.streaming and message.xid not in self._filtered:
             txn = top if whole else ReorderBufferTXN(message.subxid, lsn, top)
