@@ -62,7 +62,7 @@ from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.live_catalog import LiveCatalog
 from wal2lake.postgres.logical import PluginOptions
 from wal2lake.postgres.outputs import STDOUT, JsonLinesOutput, RawOutput
-from wal2lake.postgres.plugin_output import PluginOutput
+from wal2lake.postgres.plugin_output import PluginOutput, json_output
 from wal2lake.postgres.recv import RecvOptions
 from wal2lake.postgres.recv import recv as receive
 from wal2lake.postgres.slots import create_slot, drop_slot
@@ -221,13 +221,12 @@ def _create(
             create_slot(pgconn, slot, while_waiting=waiting_for_transactions(slot), **made)
 
 
-def _output(
-    file: str | None, message_format: MessageFormat, options: PgoutputOptions | PluginOptions
-) -> RawOutput | JsonLinesOutput:
-    decode = options if isinstance(options, PgoutputOptions) else None
+def _output(file: str | None, message_format: MessageFormat, options: PgoutputOptions | PluginOptions) -> RawOutput:
+    pgoutput = isinstance(options, PgoutputOptions)
     if message_format is MessageFormat.JSON:
-        return JsonLinesOutput(file or STDOUT, decode)
-    if decode is not None and file is None and sys.stdout.isatty():
+        path = file or STDOUT
+        return json_output(path, options) if isinstance(options, PgoutputOptions) else JsonLinesOutput(path)
+    if pgoutput and file is None and sys.stdout.isatty():
         raise ConfigError(
             "pgoutput's messages are binary, and standard output is a terminal.",
             hint="Read them with --format json, or name a file with --file.",

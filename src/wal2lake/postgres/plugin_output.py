@@ -17,6 +17,7 @@ from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.rows import ROW_TAGS
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.files import writing
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
@@ -97,3 +98,8 @@ class PluginOutput(RawOutput):
                 self._file.flush()
                 os.ftruncate(self._file.fileno(), self._boundary)
             self._size = self._boundary
+
+
+def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
+    """What pgoutput sends as ``options`` ask it, an object per message: the output plugin json."""
+    return PluginOutput(path, lambda write: Decoder("json", (), options, write, fixed=True))
