@@ -139,6 +139,26 @@ def test_the_live_page_lists_the_keys_of_every_message() -> None:
         assert [key for key in dict.fromkeys(listed[kind.__name__]) if key in told] == told, kind
 
 
+def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path: Path) -> None:
+    path, torn = tmp_path / "lines", [Begin(LSN(80), 0, 10), RELATION, INSERT]
+
+    def write(output: RawOutput, *messages: PgoutputMessage) -> None:
+        for message in messages:
+            output.write(XLogData(LSN(16), LSN(16), 0, write_message(message)))
+        output.flush()
+
+    with closing(json_output(path, PgoutputOptions(("p",)))) as output:
+        write(output, *STREAM)
+        before = path.read_bytes()
+        write(output, *torn)
+        assert len(path.read_bytes()) > len(before)
+        output.begin_stream()
+        assert path.read_bytes() == before
+        write(output, *torn)
+        path.write_bytes(b"rotated\n")
+    assert path.read_bytes() == b"rotated\n"
+
+
 def test_another_plugins_text_goes_into_data(tmp_path: Path) -> None:
     output = JsonLinesOutput(tmp_path / "lines")
     output.write(XLogData(LSN(16), LSN(16), 0, b"COMMIT \xff"))

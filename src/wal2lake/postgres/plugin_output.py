@@ -91,13 +91,19 @@ class PluginOutput(RawOutput):
             self._size += len(data)
 
     def _cut(self) -> None:
-        """Forget what belongs to no whole transaction, in the file too, if it can be."""
+        """Forget what belongs to no whole transaction, in the file too, if it can be: a file that somebody else has
+        written to or rotated meanwhile is left as it is."""
         del self._lines[self._whole :]
-        if self._regular and self._size > self._boundary:
-            with writing(self._path):
-                self._file.flush()
-                os.ftruncate(self._file.fileno(), self._boundary)
-            self._size = self._boundary
+        if not self._regular or self._size == self._boundary:
+            return
+        with writing(self._path):
+            self._file.flush()
+            descriptor = self._file.fileno()
+            size = os.fstat(descriptor).st_size
+            if size == self._size:
+                os.ftruncate(descriptor, self._boundary)
+                size = os.lseek(descriptor, self._boundary, os.SEEK_SET)
+        self._size = self._boundary = size
 
 
 def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
