@@ -147,8 +147,7 @@ class Decoder:
         server_version_num) does not know, as the server itself does for its plugins."""
         self.ctx.server_version = server_version
         if server_version < OPTION_SINCE["messages"]:
-            wished = self._wished
-            self.stream = replace(self.stream, messages=wished.messages, streaming=wished.streaming, proto_version=1)
+            self.stream = self._wished
             self._settle_stream()
             self.begin_stream()
 

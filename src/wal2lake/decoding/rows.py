@@ -70,6 +70,7 @@ def read_change(relation: Relation, lsn: LSN, xid: int, payload: bytes) -> Reord
             hint="In a database of encoding SQL_ASCII nobody can tell what its bytes mean.",
             relation=str(relation),
             lsn=lsn,
+            offset=_KIND_AT,
         ) from None
     if end != len(payload) or (new is None and tag != _DELETE):
         raise ProtocolError("A row is not what its Relation announced.", relation=str(relation), lsn=lsn, offset=0)
