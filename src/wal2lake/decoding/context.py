@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from wal2lake.decoding.plugin import OutputType
+from wal2lake.decoding.types import TypeNames
 from wal2lake.errors import ConfigError, PluginError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Relation, Type
@@ -65,12 +66,13 @@ _CLOSED: Final = _Closed()
 class LogicalDecodingContext:
     """One decoding session.
 
-    ``output_plugin_options``: name and value in the order given; a name without a value has None. ``streaming`` and
-    ``twophase``: whether the callbacks of that family are called. ``stream``: how pgoutput was asked. ``encoding``:
-    of all text. ``format_type``: SQL's function of that name, with or without a modifier. ``announcements``: a plugin
-    that passes Relation and Type messages on sets this to an empty list in startup_cb, and they gather there as they
-    come. ``server_version``: server_version_num of the server whose stream it is, None: unknown. ``write_location``
-    and ``write_xid``: what the next piece of output is labelled with. ``output_plugin_private`` is the plugin's.
+    ``output_plugin_options``: name and value in the order given; a name without a value has None. ``streaming``
+    and ``twophase``: whether the callbacks of that family are called. ``stream``: how pgoutput was asked.
+    ``encoding``: of all text. ``types``: their names, as far as they are known here.
+    ``announcements``: a plugin that passes Relation and Type messages on sets this to an empty list in
+    startup_cb, and they gather there as they come, but for Relation messages of chunks that are held.
+    ``server_version``: server_version_num of the server whose stream it is, None: unknown. ``write_location`` and
+    ``write_xid``: what the next piece of output is labelled with. ``output_plugin_private`` is the plugin's.
     """
 
     __slots__ = (
@@ -80,7 +82,6 @@ class LogicalDecodingContext:
         "accept_writes",
         "announcements",
         "encoding",
-        "format_type",
         "out",
         "output_plugin_options",
         "output_plugin_private",
@@ -91,6 +92,7 @@ class LogicalDecodingContext:
         "stream",
         "streaming",
         "twophase",
+        "types",
         "write_location",
         "write_xid",
     )
@@ -106,7 +108,7 @@ class LogicalDecodingContext:
         self.server_version: int | None = None
         self.streaming = self.twophase = False
         self.announcements: list[Relation | Type] | None = None
-        self.format_type: Callable[[int, int | None], str] = lambda type_oid, typmod: "???"
+        self.types = TypeNames({}, catalog)
         self.out: StringInfo = _CLOSED
         self.accept_writes = self.prepared_write = False
         self.write_location = self.progress_lsn = LSN(0)

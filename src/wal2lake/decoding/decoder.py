@@ -132,7 +132,7 @@ class Decoder:
         """A new connection: transactions that were cut in two come again, and relations are announced anew."""
         self._session = PgoutputSession(self.stream)
         self._types = TypeNames(self._session.types, self._catalog)
-        self.ctx.format_type = self._types.format_type
+        self.ctx.types = self._types
         self._relations.current.clear()
         self.buffer.keep(self._prepared)
         self._streams.clear()
@@ -224,7 +224,8 @@ class Decoder:
 
     def _relation(self, message: m.Relation, lsn: LSN) -> None:
         self._relations.announce(message, self._types)
-        if self.ctx.announcements is not None:
+        held = self._session.state is State.CHUNK and not self.ctx.streaming
+        if self.ctx.announcements is not None and not held:
             self.ctx.announcements.append(message)
 
     def _type(self, message: m.Type, lsn: LSN) -> None:

@@ -82,6 +82,11 @@ def _read_built_in() -> tuple[dict[int, str], dict[int, int]]:
 BUILT_IN, ELEMENTS = _read_built_in()
 
 
+def is_built_in(type_oid: int) -> bool:
+    """Whether the type is the same on every server, its arrays included."""
+    return type_oid in BUILT_IN or type_oid in ELEMENTS
+
+
 class TypeNames:
     """Names of types. ``announced``: the Type messages so far, by OID, kept up to date by whoever owns them; types in
     ``search_path`` need no schema before their name."""
@@ -108,6 +113,18 @@ class TypeNames:
             return self.format_type(element, typmod) + "[]" if element else self._quoted(namespace, name)
         return self._announced_name(type_oid)
 
+    def catalog_name(self, type_oid: int) -> str:
+        """pg_type.typname: ``int4``, ``_varchar``. In a change log a domain has its base type's."""
+        if type_oid in BUILT_IN:
+            return _CATALOG_NAMES.get(BUILT_IN[type_oid], BUILT_IN[type_oid])
+        if type_oid in ELEMENTS:
+            return f"_{self.catalog_name(ELEMENTS[type_oid])}"
+        known = None if self._catalog is None else self._catalog.type_names(type_oid)
+        if known is not None:
+            return known[1]
+        message = self._announced.get(type_oid)
+        return "???" if message is None else message.name
+
     def _announced_name(self, type_oid: int) -> str:
         message = self._announced.get(type_oid)
         if message is None:
@@ -131,6 +148,8 @@ _INTERNAL_NAMES: Final = {
     "timestamptz": "timestamp with time zone", "timetz": "time with time zone", "varbit": "bit varying",
     "char": '"char"',
 }  # fmt: skip
+
+_CATALOG_NAMES: Final = {name: internal for internal, name in _INTERNAL_NAMES.items()}
 
 
 def _with_typmod(type_oid: int, typmod: int) -> str:
