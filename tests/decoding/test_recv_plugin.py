@@ -138,6 +138,29 @@ def test_a_plugin_that_fails_loses_and_repeats_nothing(server: EmbeddedPostgres,
     assert (tmp_path / "out").read_text().splitlines() == _lines([1], [12, 13, 14], [15])
 
 
+SLOW = """
+import time
+from wal2lake.decoding.plugins.test_decoding import TestDecoding
+
+
+class Slow(TestDecoding):
+    def change_cb(self, ctx, txn, relation, change):
+        time.sleep(0.004)
+        super().change_cb(ctx, txn, relation, change)
+"""
+
+
+def test_the_server_hears_of_us_while_a_plugin_works(server: EmbeddedPostgres, slot: str, tmp_path: Path) -> None:
+    """A held transaction takes three times as long as the server waits for a sign of life."""
+    (tmp_path / "mine.py").write_text(SLOW)
+    until = _insert(server, *range(700))
+    impatient = f"{server.dsn} options='-c wal_sender_timeout=1s -c logical_decoding_work_mem=64kB'"
+    arguments = ("--python-plugin", "mine:Slow", "-o", "include-xids=0", "--streaming", "on", "-s", "0.3")
+    done = _recv(server, tmp_path, *arguments, until=until, dsn=impatient)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == _lines([*range(700)])
+
+
 def test_an_option_is_refused_before_the_slot_is_made(server: EmbeddedPostgres, tmp_path: Path) -> None:
     arguments = ("--create-slot", "--python-plugin", "test_decoding", "-o", "nonsense=1")
     done = _recv(server, tmp_path, *arguments, until="0/0")

@@ -152,7 +152,7 @@ def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path:
         before = path.read_bytes()
         write(output, *torn)
         assert len(path.read_bytes()) > len(before)
-        output.begin_stream()
+        output.begin_stream(lambda: None)
         assert path.read_bytes() == before
         write(output, *torn)
         path.write_bytes(b"rotated\n")

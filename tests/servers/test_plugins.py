@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from wal2lake.decoding import Decoded, decode
 from wal2lake.decoding.context import PluginOptions
+from wal2lake.decoding.decoder import Decoder
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect
 from wal2lake.postgres.live_catalog import LiveCatalog
+from wal2lake.postgres.plugin_output import PluginOutput
+from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -113,3 +117,35 @@ def test_both_write_the_same(told: tuple[EmbeddedPostgres, int, list[bool]]) -> 
                 assert [piece[1:] for piece in written] == [piece[1:] for piece in expected], (options, stream)
                 compared += 1
     assert compared >= 3
+
+
+@pytest.mark.parametrize("versioned", [15, 18], indirect=True)
+def test_a_prepared_transaction_that_is_held_holds_the_slot(versioned: EmbeddedPostgres, folder: Path) -> None:
+    """Its changes come once only: what is acknowledged stays before its PREPARE until it is out."""
+    versioned.psql("CREATE TABLE held (id int PRIMARY KEY); CREATE PUBLICATION held FOR TABLE held")
+    versioned.psql("SELECT pg_create_logical_replication_slot('held', 'pgoutput', false, true)")
+    before = LSN.parse(versioned.psql("SELECT pg_current_wal_lsn()"))
+    versioned.psql("BEGIN; INSERT INTO held VALUES (1); PREPARE TRANSACTION 'h_nodecode'")
+    prepared = LSN.parse(versioned.psql("SELECT pg_current_wal_lsn()"))
+    versioned.psql("INSERT INTO held VALUES (2)")
+    assert _held(versioned, folder / "first") == ["BEGIN", "table public.held: INSERT: id[integer]:2", "COMMIT"]
+    assert before <= _confirmed(versioned) < prepared
+    versioned.psql("COMMIT PREPARED 'h_nodecode'")
+    lines = _held(versioned, folder / "second")  # a new process: what came behind the PREPARE comes again
+    assert lines[3:] == ["BEGIN", "table public.held: INSERT: id[integer]:1", "COMMIT"]
+    assert _confirmed(versioned) > prepared
+    versioned.psql("SELECT pg_drop_replication_slot('held'); DROP PUBLICATION held; DROP TABLE held")
+
+
+def _held(server: EmbeddedPostgres, path: Path) -> list[str]:
+    end = LSN.parse(server.psql("SELECT pg_current_wal_lsn()"))
+    wished = PgoutputOptions(("held",), 3, two_phase=True)
+    options: PluginOptions = [("include-xids", "0")]
+    with closing(PluginOutput(path, lambda write, _: Decoder("test_decoding", options, wished, write))) as output:
+        recv(server.dsn, "held", output, RecvOptions(until_lsn=end, plugin_options=output.decoder.stream))
+    return path.read_text().splitlines()
+
+
+def _confirmed(server: EmbeddedPostgres) -> LSN:
+    query = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'held'"
+    return LSN.parse(server.psql(query))

@@ -7,7 +7,7 @@ then is a slot made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -165,9 +165,10 @@ class _Decoding(NamedTuple):
 def _plugin_output(file: str | None, message_format: MessageFormat, decoding: _Decoding) -> PluginOutput:
     """The plugin is started here, and refuses its options before the server hears of anything."""
 
-    def make(write: Writer) -> Decoder:
+    def make(write: Writer, progress: Callable[[], None]) -> Decoder:
         name, options, stream, catalog, is_init = decoding
-        return Decoder(load_local_plugin(name), options, stream, write, is_init=is_init, catalog=catalog)
+        plugin = load_local_plugin(name)
+        return Decoder(plugin, options, stream, write, is_init=is_init, catalog=catalog, on_progress=progress)
 
     output = PluginOutput(file or STDOUT, make, as_json=message_format is MessageFormat.JSON)
     if output.decoder.plugin_options.receive_rewrites:

@@ -65,6 +65,7 @@ class Decoder:
     pgoutput; ``self.stream`` then is what must be asked of a server, with what the plugin needs added, unless ``fixed``
     says that the stream is there already. ``is_init``: this command makes the slot. ``server_version``: whose stream it
     is (server_version_num), where that is known. ``memory_limit`` (bytes) and ``spill_dir``: see ReorderBuffer.
+    ``on_progress`` is called now and then while a held transaction is given out: the server must hear that we live.
 
     Raises what the plugin refuses its options with; PluginError.
     """
@@ -82,6 +83,7 @@ class Decoder:
         server_version: int | None = None,
         memory_limit: int = MEMORY_LIMIT,
         spill_dir: str | Path | None = None,
+        on_progress: Callable[[], None] | None = None,
     ) -> None:
         loaded = load_plugin(plugin) if isinstance(plugin, str) else plugin
         self.ctx = LogicalDecodingContext(options, stream, write, catalog)
@@ -95,6 +97,7 @@ class Decoder:
         self.delivered_lsn = LSN(0)
         self.buffer = ReorderBuffer(memory_limit, spill_dir)
         self._catalog = catalog
+        self._progress = on_progress or _nothing
         self._relations = Relations()
         self._prepared: dict[int, ReorderBufferTXN] = {}
         self._filtered: set[int] = set()
@@ -411,9 +414,12 @@ class Decoder:
         txn.first_lsn = txn.first_lsn or message.commit_lsn
         new = message.end_lsn > self.delivered_lsn
         if new and not self._calls.filtered(txn.origin, txn.first_lsn):
-            replay(self.buffer, txn.xid, self._relations.versions, self._begun("begin_cb", txn))
+            self._replay(txn, "begin_cb")
             self._end("commit_cb", txn, message, message.commit_ts)
         self.buffer.forget(txn.xid)
+
+    def _replay(self, txn: ReorderBufferTXN, begin: str) -> None:
+        replay(self.buffer, txn.xid, self._relations.versions, self._begun(begin, txn), self._progress)
 
     def _stream_prepare(self, message: m.StreamPrepare, lsn: LSN) -> None:
         txn = self._streamed(message.xid, lsn)
@@ -440,9 +446,13 @@ class Decoder:
         elif self._calls.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
             self._prepared[txn.xid] = txn
         else:
-            replay(self.buffer, txn.xid, self._relations.versions, self._begun("begin_prepare_cb", txn))
+            self._replay(txn, "begin_prepare_cb")
             self._prepare_delivered("prepare_cb", txn)
             self.buffer.forget(txn.xid)
+
+
+def _nothing() -> None:
+    """Nobody waits for news of the progress."""
 
 
 def _without_xid(payload: bytes) -> tuple[int, bytes]:

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -37,8 +38,8 @@ class RawOutput:
         """Every message is written as it comes."""
         return None
 
-    def begin_stream(self) -> None:
-        """Nothing is remembered between messages."""
+    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
+        """Nothing is remembered between messages, and none takes long."""
 
     def write(self, message: XLogData) -> None:
         self._append(message.payload + b"\n")

@@ -22,6 +22,8 @@ from wal2lake.postgres.files import writing
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
 
+Make = Callable[[Writer, Callable[[], None]], Decoder]  # of what takes its pieces, and what hears of its progress
+
 
 class PluginOutput(RawOutput):
     """Appends to ``path`` ('-': standard output) what the decoder that ``make`` makes writes.
@@ -29,20 +31,22 @@ class PluginOutput(RawOutput):
     ``as_json``: an object a line, as Decoded makes it.
     """
 
-    def __init__(self, path: str | Path, make: Callable[[Writer], Decoder], *, as_json: bool = False) -> None:
+    def __init__(self, path: str | Path, make: Make, *, as_json: bool = False) -> None:
         super().__init__(path)
         found = os.fstat(self._file.fileno())
         self._regular = stat.S_ISREG(found.st_mode)
         self._size = self._boundary = found.st_size if self._regular else 0
         self._lines: list[bytes] = []
         self._whole = 0  # how many of them end whole transactions
-        self.decoder = make(self._take_json if as_json else self._take)
+        self._keep_alive: Callable[[], None] | None = None
+        self.decoder = make(self._take_json if as_json else self._take, self._progress)
 
     @property
     def hold_lsn(self) -> LSN | None:
         return self.decoder.hold_lsn
 
-    def begin_stream(self) -> None:
+    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
+        self._keep_alive = keep_alive
         self._cut()
         self.decoder.begin_stream()
 
@@ -55,6 +59,10 @@ class PluginOutput(RawOutput):
             raise
         if payload[0] not in ROW_TAGS and self.decoder.whole:
             self._whole = len(self._lines)
+
+    def _progress(self) -> None:
+        if self._keep_alive is not None:
+            self._keep_alive()
 
     def _take(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
         self._lines.append(data.encode() if isinstance(data, str) else data)
@@ -108,4 +116,6 @@ class PluginOutput(RawOutput):
 
 def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
     """What pgoutput sends as ``options`` ask it, an object per message: the output plugin json."""
-    return PluginOutput(path, lambda write: Decoder("json", (), options, write, fixed=True))
+    return PluginOutput(
+        path, lambda write, progress: Decoder("json", (), options, write, fixed=True, on_progress=progress)
+    )

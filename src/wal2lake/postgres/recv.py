@@ -30,6 +30,8 @@ from wal2lake.postgres.logical import LogicalStream, PluginOptions
 from wal2lake.postgres.walsender import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
+_REPORT_S = 10.0  # while an output works; wal_sender_timeout is a minute by default
+
 
 class Output(Protocol):
     """Where messages go."""
@@ -38,8 +40,9 @@ class Output(Protocol):
     def hold_lsn(self) -> LSN | None:
         """Nothing beyond this may be acknowledged yet, although it was written; None: no bound."""
 
-    def begin_stream(self) -> None:
-        """A new connection begins: forget what the last one announced."""
+    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
+        """A new connection begins: forget what the last one announced. Call ``keep_alive`` often where a message takes
+        long."""
 
     def write(self, message: XLogData) -> None:
         """Take one message of the output plugin."""
@@ -103,7 +106,8 @@ class _Receiver:
         self._on_wait = on_wait or (lambda error, seconds: None)
         self._reached = False
         self._streamed = False
-        self._synced = time.monotonic()
+        self._synced = self._reported = time.monotonic()
+        self._report_s = min(options.status_interval_s or _REPORT_S, _REPORT_S)
 
     @property
     def done(self) -> bool:
@@ -117,7 +121,7 @@ class _Receiver:
         try:
             with stream:
                 self._streamed = True
-                self._output.begin_stream()
+                self._output.begin_stream(lambda: self._keep_alive(stream))
                 self._pump(stream)
         except Wal2LakeError as error:
             if options.reconnect_s is None or not self._passing(error):
@@ -141,6 +145,7 @@ class _Receiver:
         try:
             while not self.done and not stream.ended:
                 for message in stream.receive():
+                    self._keep_alive(stream)
                     self._take(message)
                     if self._reached:
                         break
@@ -165,6 +170,13 @@ class _Receiver:
             self._output.write(message)
             self.written = max(self.written, message.start_lsn)
             self._reached = message.start_lsn == until
+
+    def _keep_alive(self, stream: LogicalStream) -> None:
+        """wal_sender_timeout passes while an output plugin works, too: report by the clock what is flushed so far."""
+        now = time.monotonic()
+        if now - self._reported >= self._report_s:
+            self._reported = now
+            stream.send_status()
 
     def _settle(self, stream: LogicalStream) -> None:
         """After each batch: acknowledge what may be."""
