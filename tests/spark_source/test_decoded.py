@@ -14,7 +14,7 @@ from wal2lake.changelog.decoding import decode_log
 from wal2lake.errors import ConfigError
 from wal2lake.spark import decoded
 from wal2lake.spark.options import SourceOptions
-from wal2lake.spark.read import open_log
+from wal2lake.tables.committed import open_log
 from wal2lake.testing.stream import insert, relation
 
 if TYPE_CHECKING:

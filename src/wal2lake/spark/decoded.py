@@ -19,7 +19,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.decoding.decoder import Decoder
 from wal2lake.decoding.plugin import OutputType
 from wal2lake.spark.options import SourceOptions
-from wal2lake.spark.read import open_log
+from wal2lake.tables.committed import open_log
 
 PARTITION_ROWS: Final = 100_000  # log rows of a task, about; a transaction is never divided
 _BATCH_ROWS: Final = 8192
