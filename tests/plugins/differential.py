@@ -52,14 +52,17 @@ class Recording:
 
 
 @contextmanager
-def recorded(server: EmbeddedPostgres, scenario: Scenario, major: int) -> Iterator[Recording]:
-    """Run the scenario in a database of its own, which lives as long as the context."""
+def recorded(
+    server: EmbeddedPostgres, scenario: Scenario, major: int, plugins: Sequence[str] | None = None
+) -> Iterator[Recording]:
+    """Run the scenario in a database of its own, which lives as long as the context. ``plugins``: the C plugins that
+    the server has beside pgoutput; None: wal2json on 15, and test_decoding."""
     name = f"scenario_{scenario.name}"
     with psycopg.connect(server.dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         dsn = server.dsn.replace("dbname=postgres", f"dbname={name}")
         try:
-            yield _Run(dsn, scenario, major).record()
+            yield _Run(dsn, scenario, major, plugins).record()
         finally:
             admin.execute(
                 "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
@@ -69,16 +72,12 @@ def recorded(server: EmbeddedPostgres, scenario: Scenario, major: int) -> Iterat
                 admin.execute("SELECT pg_replication_origin_drop(%s)", origin)
 
 
-def option_sets(scenario: Scenario, major: int) -> list[OptionSet]:
-    """Those that the scenario is decoded with on a server of this version."""
-    plugins = ("test_decoding", "wal2json") if major == WAL2JSON_MAJOR else ("test_decoding",)
-    return [chosen for chosen in OPTION_SETS if chosen.plugin in plugins and chosen.fits(scenario, major)]
-
-
 class _Run:
-    def __init__(self, dsn: str, scenario: Scenario, major: int) -> None:
+    def __init__(self, dsn: str, scenario: Scenario, major: int, plugins: Sequence[str] | None) -> None:
         self._dsn, self._scenario, self._major = dsn, scenario, major
-        self._sets = option_sets(scenario, major)
+        if plugins is None:
+            plugins = ("test_decoding", "wal2json") if major == WAL2JSON_MAJOR else ("test_decoding",)
+        self._sets = [chosen for chosen in OPTION_SETS if chosen.plugin in plugins and chosen.fits(scenario, major)]
         self._feeds = {feed: self._stream_options(feed) for feed in self._feed_names()}
 
     def record(self) -> Recording:
@@ -170,7 +169,7 @@ class _Run:
                     wait()
 
     def _feed_names(self) -> list[str]:
-        asked = {feed for chosen in self._sets for feed in chosen.feeds}
+        asked = {PLAIN, STREAMED} | ({TWO_PHASE, BOTH} if self._scenario.two_phase else set())
         asked |= set() if self._scenario.live else {V1, BINARY}
         asked |= {ALL} if self._scenario.translated else set()
         return sorted(feed for feed in asked if self._major >= _SINCE[feed])

@@ -18,7 +18,7 @@ from wal2lake.testing.servers import cache_folder, publish, versioned_server
 
 WAL2JSON_MAJOR = 15
 _PACKAGE = f"postgresql-{WAL2JSON_MAJOR}-wal2json"
-_SETTINGS = {
+SETTINGS = {
     "synchronous_commit": "on",  # what is committed can be decoded at once
     "logical_decoding_work_mem": "64kB",
     "max_prepared_transactions": "10",
@@ -32,7 +32,7 @@ _SETTINGS = {
 
 def oracle_server(major: int, settings: Mapping[str, str] | None = None) -> EmbeddedPostgres:
     """A server with test_decoding, and wal2json where ``major`` is 15. Raises ConfigError with what is missing."""
-    chosen = {**_SETTINGS, **(settings or {})}
+    chosen = {**SETTINGS, **(settings or {})}
     if major == WAL2JSON_MAJOR:
         chosen["dynamic_library_path"] = f"$libdir:{wal2json_folder()}"
     return versioned_server(major, chosen)
