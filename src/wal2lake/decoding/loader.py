@@ -15,6 +15,7 @@ from wal2lake.errors import PluginError
 
 ENTRY_POINTS: Final = "wal2lake.output_plugins"
 BUILT_IN: Final = {
+    "debezium": "wal2lake.decoding.plugins.debezium:Debezium",
     "json": "wal2lake.decoding.plugins.json_lines:JsonLines",
     "pgoutput": "wal2lake.decoding.plugins.pgoutput:Pgoutput",
     "test_decoding": "wal2lake.decoding.plugins.test_decoding:TestDecoding",
