@@ -12,6 +12,7 @@ from tests.plugins.options import BOTH, PLAIN, STREAMED, TWO_PHASE
 from tests.plugins.oracle import SETTINGS
 from tests.plugins.scenario import FOLDER, read_scenario
 from wal2lake.decoding import decode
+from wal2lake.decoding.plugins.pgoutput import Pgoutput
 from wal2lake.errors import ConfigError, PluginError
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.live_catalog import LiveCatalog
@@ -45,6 +46,19 @@ def test_the_bytes_are_the_servers(postgres: EmbeddedPostgres, name: str) -> Non
         assert all(len(pair.expected) > 5 for pair in pairs)
         for pair in pairs:
             assert pair.equal, f"{pair}: {pair.difference()}"
+
+
+def test_the_version_is_the_lowest_that_has_what_is_asked() -> None:
+    stream = PgoutputOptions(("p",), proto_version=4, streaming="parallel", two_phase=True)
+    for options, version in (
+        ([], 1),
+        ([("streaming", "on")], 2),
+        ([("two_phase", "true"), ("streaming", "on")], 3),
+        ([("streaming", "parallel")], 4),
+    ):
+        plugin = Pgoutput()
+        list(decode([], plugin, options, stream=stream))
+        assert plugin.options.proto_version == version
 
 
 def test_what_cannot_be_translated_is_refused_at_the_start() -> None:

@@ -5,15 +5,16 @@ stream of chunks becomes whole transactions, a later protocol version an earlier
 message that says nothing new may then be missing. Values stay in the format in which they came: to have binary ones,
 ask the server for them.
 
-``publication_names`` is what the stream was asked for when it is left out. Named, the tables and columns of these
-publications are left of what the stream holds, as the catalog lists them now.
+``publication_names`` is what the stream was asked for when it is left out, ``proto_version`` the lowest that has all
+that is asked. Named, the tables and columns of these publications are left of what the stream holds, as the catalog
+lists them now.
 
 Source: src/backend/replication/pgoutput/pgoutput.c; src/backend/replication/logical/proto.c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wal2lake.decoding.changes import (
@@ -28,10 +29,16 @@ from wal2lake.decoding.context import LogicalDecodingContext, OutputPluginPrepar
 from wal2lake.decoding.plugin import OutputPlugin, OutputPluginOptions, OutputType
 from wal2lake.decoding.plugins.published import Published
 from wal2lake.decoding.relation import Relation
+from wal2lake.decoding.sql import parse_bool
 from wal2lake.errors import ConfigError, PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as m
-from wal2lake.pgoutput.options import PgoutputOptions, quote_publication_names
+from wal2lake.pgoutput.options import (
+    STREAMING_PROTO_VERSION,
+    TWO_PHASE_PROTO_VERSION,
+    PgoutputOptions,
+    quote_publication_names,
+)
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
 
@@ -39,37 +46,37 @@ _PARALLEL: Final = "parallel"
 
 
 class Pgoutput(OutputPlugin):
-    """Writes the messages through a walsender's session, which refuses what may not stand where it would."""
+    """Writes the messages through a walsender's session, which refuses what may not stand where it would. ``options``:
+    what was asked for, from startup_cb on."""
 
     def startup_cb(self, ctx: LogicalDecodingContext, opt: OutputPluginOptions, is_init: bool) -> None:
         opt.output_type = OutputType.BINARY
-        if is_init:
-            return
         given = dict(ctx.output_plugin_options)
         named = "publication_names" in given
+        given.setdefault("proto_version", str(_least_version(given)))
         given.setdefault("publication_names", quote_publication_names(ctx.stream.publication_names))
         try:
-            self._options = PgoutputOptions.parse(tuple(given.items()))
+            self.options = PgoutputOptions.parse(tuple(given.items()))
         except ProtocolError as error:
             raise ConfigError(error.message, hint=error.hint) from None
-        if self._options.binary and not ctx.stream.binary:
+        if self.options.binary and not ctx.stream.binary:
             raise ConfigError(
                 "pgoutput's option binary needs the values in binary, and the stream has them as text.",
                 hint="Ask the server for binary values too, or leave the option out.",
             )
-        if ctx.stream.binary and not self._options.binary:
+        if ctx.stream.binary and not self.options.binary:
             raise ConfigError("The stream's values are binary.", hint="Set pgoutput's option binary to true.")
-        ctx.streaming &= self._options.streaming != "off"
-        ctx.twophase &= self._options.two_phase
+        ctx.streaming &= self.options.streaming != "off"
+        ctx.twophase &= self.options.two_phase
         ctx.announcements = []
-        self._session = PgoutputSession(self._options)
-        self._published = Published(ctx, self._options.publication_names) if named else None
+        self._session = PgoutputSession(self.options)
+        self._published = Published(ctx, self.options.publication_names) if named else None
         self._types: dict[int, m.Type] = {}
         self._sent: dict[int, m.Relation] = {}
         self._streamed: set[int] = set()
 
     def filter_by_origin_cb(self, ctx: LogicalDecodingContext, origin_id: str | None) -> bool:
-        return self._options.origin == "none" and origin_id is not None
+        return self.options.origin == "none" and origin_id is not None
 
     # -- transactions: Begin goes out with the first change, so that an empty transaction is none; since 15
 
@@ -119,7 +126,7 @@ class Pgoutput(OutputPlugin):
 
     def stream_abort_cb(self, ctx: LogicalDecodingContext, txn: ReorderBufferTXN, abort_lsn: LSN) -> None:
         top = (txn.toptxn or txn).xid
-        abort = m.AbortInfo(abort_lsn, txn.abort_time) if self._options.streaming == _PARALLEL else None
+        abort = m.AbortInfo(abort_lsn, txn.abort_time) if self.options.streaming == _PARALLEL else None
         self._send(ctx, m.StreamAbort(top, txn.xid, abort))
         if txn.toptxn is None:
             self._streamed.discard(top)
@@ -172,7 +179,7 @@ class Pgoutput(OutputPlugin):
         prefix: str,
         message: bytes,
     ) -> None:
-        if self._options.messages:
+        if self.options.messages:
             self._begin(ctx, txn)
             self._send(ctx, m.Message(transactional, message_lsn, prefix, message))
 
@@ -235,6 +242,16 @@ class Pgoutput(OutputPlugin):
         OutputPluginPrepareWrite(ctx, True)
         ctx.out.write(self._session.send(message, xid))
         OutputPluginWrite(ctx, True)
+
+
+def _least_version(given: Mapping[str, str | None]) -> int:
+    """The lowest protocol version that has all that is asked."""
+    streaming = given.get("streaming", "off")
+    if streaming is not None and streaming.lower() == _PARALLEL:
+        return STREAMING_PROTO_VERSION[_PARALLEL]
+    if parse_bool(given.get("two_phase", "off") or "on"):
+        return TWO_PHASE_PROTO_VERSION
+    return STREAMING_PROTO_VERSION["on" if parse_bool(streaming or "on") else "off"]
 
 
 def _tuple(row: Row, places: Sequence[int] | None) -> tuple[TupleColumn, ...]:

@@ -36,7 +36,7 @@ class Wal2Json(OutputPlugin):
     def startup_cb(self, ctx: LogicalDecodingContext, opt: OutputPluginOptions, is_init: bool) -> None:
         options = Wal2JsonOptions.read(ctx.output_plugin_options)
         for name in _FROM_CATALOG:
-            if getattr(options, name) and not ctx.has_catalog and not is_init:
+            if getattr(options, name) and not ctx.has_catalog:
                 raise ConfigError(
                     f"wal2json's {name.replace('_', '-')} prints what only the server's catalog knows, and there is no"
                     " server here.",
