@@ -50,8 +50,9 @@ PythonPlugin = Annotated[
     str | None,
     typer.Option(
         "--python-plugin",
-        help="Decode pgoutput's stream with an output plugin in Python: test_decoding, another that is installed, or "
-        "module:Class of your own. Then -o is for it, and it says whether messages and streaming are asked for.",
+        help="Decode pgoutput's stream with an output plugin in Python: test_decoding, wal2json, debezium, pgoutput, "
+        "json, another that is installed, or module:Class of your own. Then -o is for it, and it says whether messages "
+        "and streaming are asked for.",
     ),
 ]
 Publications = Annotated[list[str] | None, typer.Option(help="pgoutput: a publication; may be repeated.")]
