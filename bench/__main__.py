@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-ALL = ("capture", "decode", "land", "reorder", "snapshot", "spill")
+ALL = ("capture", "decode", "land", "plugins", "reorder", "snapshot", "spill")
 
 
 def main(argv: list[str]) -> int:

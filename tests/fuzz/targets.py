@@ -88,12 +88,12 @@ def stream(options: PgoutputOptions) -> Callable[[bytes], None]:
     return run
 
 
-def decoding(options: PgoutputOptions) -> Callable[[bytes], None]:
+def decoding(options: PgoutputOptions, plugin: str) -> Callable[[bytes], None]:
     """The same through the ReorderBuffer and an output plugin, which may fail over what it is given (no such time, a
     zero byte) but by its own error alone."""
 
     def run(data: bytes) -> None:
-        with Decoder("json", (), options, _nothing, fixed=True, memory_limit=100) as decoder, suppress(PluginError):
+        with Decoder(plugin, (), options, _nothing, fixed=True, memory_limit=100) as decoder, suppress(PluginError):
             for at, payload in enumerate(_unpack(data)):
                 decoder.receive(LSN(at + 1), payload)
 
@@ -169,7 +169,8 @@ def _stream_targets(capture: Capture) -> Iterator[Target]:
     options = PgoutputOptions.parse(capture.options.items())
     parts = [_pack(capture.pgoutput[: size + 1]) for size in range(0, len(capture.pgoutput), 5)]
     yield Target(f"session, {capture.name}", parts, stream(options))
-    yield Target(f"plugin, {capture.name}", parts, decoding(options))
+    for plugin in ("json", "wal2json", "debezium"):
+        yield Target(f"{plugin}, {capture.name}", parts, decoding(options, plugin))
 
 
 def targets() -> list[Target]:

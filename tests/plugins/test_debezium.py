@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
@@ -102,6 +102,8 @@ NUMERIC_10_2 = (10 << 16 | 2) + 4
         (1700, NUMERIC_10_2, "1.28", "AIA=", {}),
         (1700, -1, "1.5", {"scale": 1, "value": "Dw=="}, {}),
         (1700, -1, "Infinity", "Infinity", {}),
+        (1700, -1, "1e999999999", "1e999999999", {}),
+        (1700, -1, "1" + "0" * 9_000, {"scale": 0, "value": b64encode((10**9_000).to_bytes(3738, "big")).decode()}, {}),
         (1700, NUMERIC_10_2, "123.45", "123.45", {"decimal_handling_mode": "string"}),
         (1700, NUMERIC_10_2, "123.45", 123.45, {"decimal_handling_mode": "double"}),
         (790, -1, "$1,234.56", "AeJA", {}),

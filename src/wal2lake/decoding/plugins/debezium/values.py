@@ -14,7 +14,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from wal2lake.decoding.plugins.debezium.options import DebeziumOptions
@@ -31,6 +31,8 @@ _FLOATS: Final = frozenset((700, 701))
 _NOT_IN_JSON: Final = frozenset(("NaN", "Infinity", "-Infinity"))
 _EPOCH: Final = datetime(1970, 1, 1)
 _HEADER: Final = 4
+_EXACT: Final = Context(prec=300_000)  # numeric has up to 131,072 digits before the point and 16,383 behind it
+_PLAIN: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _MONTH_DAYS: Final = 365.25 / 12
 _DAY_MICROS: Final = 86_400_000_000
 _INTERVAL_PART: Final = re.compile(r"(-?\+?\d+) (year|mon|day)s?")
@@ -82,7 +84,9 @@ def _decimal(type_oid: int, typmod: int, options: DebeziumOptions) -> Convert:
     def convert(text: str) -> Any:
         if text in _NOT_IN_JSON or mode == "string":
             return text
-        plain = re.sub(r"[^0-9.eE+-]", "", text) if type_oid == _MONEY else text
+        plain = re.sub(r"[^0-9.-]", "", text) if type_oid == _MONEY else text
+        if not _PLAIN.fullmatch(plain):  # numeric_out never writes another, least of all an exponent
+            return text
         if mode == "double":
             return float(plain)
         number = Decimal(plain)
@@ -96,9 +100,7 @@ def _decimal(type_oid: int, typmod: int, options: DebeziumOptions) -> Convert:
 
 def _unscaled(number: Decimal, scale: int) -> str:
     """Big-endian two's complement, as short as it goes: java.math.BigInteger.toByteArray."""
-    sign, digits, exponent = number.as_tuple()
-    whole = int("".join(map(str, digits))) * 10 ** max(int(exponent) + scale, 0)
-    value = -whole if sign else whole
+    value = int(number.scaleb(scale, _EXACT))
     length = (value if value >= 0 else ~value).bit_length() // 8 + 1
     return b64encode(value.to_bytes(length, "big", signed=True)).decode()
 
