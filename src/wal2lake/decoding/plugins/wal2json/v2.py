@@ -46,13 +46,13 @@ class FormatV2:
             return
         parts = [self._head(change.action.value, txn, origin), self._lsn(change.lsn), self._table(shape)]
         if new is not None:
-            columns = [self._column(c, v) for c, v in zip(shape.columns, new, strict=True) if not _absent(v)]
+            columns = [self._value(c, v) + c.tail for c, v in zip(shape.columns, new, strict=True) if not _absent(v)]
             parts.append(f',"columns":[{",".join(columns)}]')
         if change.action.value != "I":
             parts.append(f',"identity":[{",".join(self._identity(shape, new if old is None else old))}]')
         if self._options.include_pk:
             places = shape.primary_key or ()
-            parts.append(f',"pk":[{",".join(self._name(shape.columns[place]) + "}" for place in places)}]')
+            parts.append(f',"pk":[{",".join(shape.columns[place].head + "}" for place in places)}]')
         _write(ctx, [*parts, "}"])
 
     def message(
@@ -97,25 +97,8 @@ class FormatV2:
         schema = f',"schema":{shape.schema}' if self._options.include_schemas else ""
         return f'{schema},"table":{shape.table}'
 
-    def _name(self, column: Column) -> str:
-        """The object of a column, still open."""
-        typed = f',"type":{column.type_name}' if self._options.include_types else ""
-        numbered = f',"typeoid":{column.type_oid_v2}' if self._options.include_type_oids else ""
-        return f'{{"name":{column.name}{typed}{numbered}'
-
     def _value(self, column: Column, value: object) -> str:
-        printed = "null" if value is None else column.format_v2(text(value))
-        return f'{self._name(column)},"value":{printed}'
-
-    def _column(self, column: Column, value: object) -> str:
-        options, made = self._options, self._value(column, value)
-        if options.include_not_null:
-            made += f',"optional":{column.optional}'
-        if options.include_column_positions:
-            made += f',"position":{column.position}'
-        if options.include_default:
-            made += f',"default":{column.default}'
-        return made + "}"
+        return f'{column.head},"value":{"null" if value is None else column.format_v2(text(value))}'
 
     def _identity(self, shape: Shape, row: Row | None) -> Iterable[str]:
         """With replica identity FULL all columns, NULLs too."""

@@ -31,18 +31,20 @@ Formatter = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``name``, ``type_name`` and ``default`` are printed as they stand; ``format_v1``: version 1 looks
-    through a domain where it prints the domain's data type, version 2 (``format_v2``) does not."""
+    """One column. ``name``, ``type_name`` and what follows are printed as they stand. ``format_v1``: version 1 looks
+    through a domain where it prints the domain's data type, version 2 (``format_v2``) does not. ``head`` and ``tail``:
+    what version 2 prints before and behind the value."""
 
     name: str
     type_name: str
     type_oid_v1: int
-    type_oid_v2: int
     format_v1: Formatter
     format_v2: Formatter
     position: str
     optional: str
     default: str
+    head: str
+    tail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +123,31 @@ def _column(
         base = _domain_base(ctx, type_oid)
         if base is not None:
             name = _base_name(ctx, options, *base)
-    default = facts.get("default")
+    plain, default = facts.get("default"), "null"
+    if plain is not None:
+        default = f'"{plain}"'  # wal2json does not escape it
+    column_name = escape_json(attribute.name)
+    type_name = name if name.startswith('"') and not name.endswith("]") else escape_json(name)
+    position = str(facts.get("attnum", "null"))
+    optional = "null" if not facts else "false" if facts["attnotnull"] else "true"
+    typed = f',"type":{type_name}' if options.include_types else ""
+    numbered = f',"typeoid":{type_oid}' if options.include_type_oids else ""
+    tail = (
+        f',"optional":{optional}' if options.include_not_null else "",
+        f',"position":{position}' if options.include_column_positions else "",
+        f',"default":{default}' if options.include_default else "",
+    )
     return Column(
-        escape_json(attribute.name),
-        name if name.startswith('"') and not name.endswith("]") else escape_json(name),
-        base[0] if base and options.include_domain_data_type else type_oid,
-        type_oid,
-        formatter(base[0] if base else type_oid, options.numeric_data_types_as_string),
-        formatter(type_oid, options.numeric_data_types_as_string),
-        str(facts.get("attnum", "null")),
-        "null" if not facts else "false" if facts["attnotnull"] else "true",
-        "null" if default is None else f'"{default}"',  # wal2json does not escape it
+        name=column_name,
+        type_name=type_name,
+        type_oid_v1=base[0] if base else type_oid,
+        format_v1=formatter(base[0] if base else type_oid, options.numeric_data_types_as_string),
+        format_v2=formatter(type_oid, options.numeric_data_types_as_string),
+        position=position,
+        optional=optional,
+        default=default,
+        head=f'{{"name":{column_name}{typed}{numbered}',
+        tail="".join(tail) + "}",
     )
 
 
