@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-ALL = ("capture", "client", "decode", "land", "snapshot")
+ALL = ("capture", "client", "decode", "land", "plugins", "reorder", "snapshot", "spill")
 
 
 def main(argv: list[str]) -> int:

@@ -27,7 +27,7 @@ CREATE TABLE {TABLE} (
 );
 CREATE PUBLICATION {PUBLICATION} FOR TABLE {TABLE};
 """
-_ROWS = """
+ROWS = """
     i, i * 7919 % 100000, 'customer name ' || i, (i % 1000)::int, (i % 1000000) / 100.0, sqrt(i),
     timestamptz '2024-01-01 00:00:00+00' + i * interval '1.234567 s', 'a note of middling length, number ' || i * 31,
     i % 3 = 0, md5(i::text)::uuid
@@ -51,7 +51,7 @@ def insert_rows(postgres: EmbeddedPostgres, rows: int = CHANGES, transactions: i
     for part in range(transactions):
         first, last = rows * part // transactions + 1, rows * (part + 1) // transactions
         source = f"generate_series({first}::bigint, {last}) AS i"
-        postgres.psql(f"SET synchronous_commit TO on; INSERT INTO {TABLE} SELECT {_ROWS} FROM {source}")
+        postgres.psql(f"SET synchronous_commit TO on; INSERT INTO {TABLE} SELECT {ROWS} FROM {source}")
 
 
 def create_slot(postgres: EmbeddedPostgres, name: str) -> None:

@@ -183,6 +183,12 @@ class SlotExistsError(Wal2LakeError):
     exit_code = 22
 
 
+class PluginError(Wal2LakeError):
+    """An output plugin written in Python is missing, incomplete, or failed."""
+
+    exit_code = 23
+
+
 class InterruptedByUser(Wal2LakeError):
     """Ctrl-C or SIGTERM ended the command before its work was done."""
 

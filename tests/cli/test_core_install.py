@@ -37,6 +37,12 @@ def test_a_server_is_reached_with_the_core_alone() -> None:
     assert done.returncode == 4, done.stderr
 
 
+def test_an_output_plugin_needs_the_core_alone() -> None:
+    plugin = ("--publication", "p", "--python-plugin", "test_decoding", "--dsn", "host=127.0.0.1 port=1 dbname=x")
+    done = _core("recv", "mine", *plugin)
+    assert done.returncode == 4, done.stderr
+
+
 def test_what_needs_more_says_what_to_install() -> None:
     done = _core("status", "--dsn", "host=127.0.0.1 port=1")
     assert done.returncode == 2

@@ -6,10 +6,14 @@ A target takes any bytes. What it accepts it must be able to write again, byte f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from tests.vectors import Capture, captures
 from tests.vectors.coverage import read_frame
+from wal2lake.decoding.decoder import Decoder
+from wal2lake.errors import PluginError
+from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message, write_message
 from wal2lake.pgoutput.options import PgoutputOptions, parse_publication_names, quote_publication_names
 from wal2lake.pgoutput.session import PgoutputSession
@@ -84,6 +88,22 @@ def stream(options: PgoutputOptions) -> Callable[[bytes], None]:
     return run
 
 
+def decoding(options: PgoutputOptions, plugin: str) -> Callable[[bytes], None]:
+    """The same through the ReorderBuffer and an output plugin, which may fail over what it is given (no such time, a
+    zero byte) but by its own error alone."""
+
+    def run(data: bytes) -> None:
+        with Decoder(plugin, (), options, _nothing, fixed=True, memory_limit=100) as decoder, suppress(PluginError):
+            for at, payload in enumerate(_unpack(data)):
+                decoder.receive(LSN(at + 1), payload)
+
+    return run
+
+
+def _nothing(*piece: object) -> None:
+    """What a plugin writes is not looked at."""
+
+
 def command(data: bytes) -> None:
     read = parse_command(data.decode("latin-1"))
     assert parse_command(read.build()) == read
@@ -145,14 +165,16 @@ def _copied() -> Iterator[tuple[CopyOutResponse, bytes]]:
                 opened = None
 
 
-def _stream_target(capture: Capture) -> Target:
+def _stream_targets(capture: Capture) -> Iterator[Target]:
     options = PgoutputOptions.parse(capture.options.items())
-    parts = [capture.pgoutput[: size + 1] for size in range(0, len(capture.pgoutput), 5)]
-    return Target(f"session, {capture.name}", [_pack(part) for part in parts], stream(options))
+    parts = [_pack(capture.pgoutput[: size + 1]) for size in range(0, len(capture.pgoutput), 5)]
+    yield Target(f"session, {capture.name}", parts, stream(options))
+    for plugin in ("json", "wal2json", "debezium"):
+        yield Target(f"{plugin}, {capture.name}", parts, decoding(options, plugin))
 
 
 def targets() -> list[Target]:
-    """Every decoder of wire and pgoutput."""
+    """Every decoder of wire and pgoutput, and what output plugins see of them."""
     streams = [capture for _, capture in captures("stream")]
     payloads = [payload for capture in streams for payload in capture.payloads]
     plain = [c for c in streams if c.options["proto_version"] == "1" or c.name in ("prepared", "binary")]
@@ -163,7 +185,7 @@ def targets() -> list[Target]:
     newest = {capture.name: capture for capture in streams}
     return [
         Target("pgoutput message", [payload for c in plain for payload in c.pgoutput], message),
-        *map(_stream_target, newest.values()),
+        *(target for capture in newest.values() for target in _stream_targets(capture)),
         Target("server message", payloads, server_message),
         Target("client message", client, client_message),
         Target("backend frames", _frames("B"), backend_frames),

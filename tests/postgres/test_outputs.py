@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wal2lake.errors import ConfigError, LogFullError, ProtocolError
+from wal2lake.errors import ConfigError, LogFullError, PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import (
     AbortInfo,
     Begin,
+    BeginPrepare,
+    Commit,
+    CommitPrepared,
     Delete,
     Insert,
+    Message,
+    Origin,
     PgoutputMessage,
+    Prepare,
     Relation,
     RelationColumn,
+    RollbackPrepared,
     StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
+    Type,
     Update,
 )
 from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
 from wal2lake.postgres.files import write_durably
-from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput, to_json
+from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
 from wal2lake.postgres.physical.basebackup import inside
 from wal2lake.postgres.physical.manifest import read_manifest
 from wal2lake.postgres.physical.segments import resume_position, segment_name
+from wal2lake.postgres.plugin_output import json_output
 from wal2lake.postgres.system import parse_timeline_history
 from wal2lake.wire.replication import XLogData
 
@@ -38,40 +55,77 @@ RELATION = Relation(
     1, "s", "t", "d", (RelationColumn(1, "id", 20, -1), RelationColumn(0, "a", 25, -1), RelationColumn(0, "b", 17, -1))
 )
 ID, EMPTY, BINARY = TupleColumn("t", b"7"), TupleColumn("t", b""), TupleColumn("b", b"\x00\xff")
+INSERT = Insert(1, TupleData((ID, NULL, EMPTY)))
 STREAM: list[PgoutputMessage] = [
     Begin(LSN(64), 53_315_200_000_001, 9),
     RELATION,
     Insert(1, TupleData((ID, NULL, EMPTY))),
     Update(1, None, TupleData((ID, UNCHANGED, BINARY))),
-    Update(1, OldTuple("O", (ID, NULL, EMPTY)), TupleData((ID, EMPTY, EMPTY))),
+    Update(1, OldTuple("K", (ID, NULL, NULL)), TupleData((ID, EMPTY, EMPTY))),
     Delete(1, OldTuple("K", (ID, NULL, NULL))),
     Truncate((1,), 0),
+    replace(RELATION, replica_identity="f"),
+    Update(1, OldTuple("O", (ID, NULL, EMPTY)), TupleData((ID, EMPTY, EMPTY))),
+    Commit(0, LSN(64), LSN(72), 53_315_200_000_001),
 ]
 
 
 def test_json_keeps_null_unchanged_not_sent_and_empty_apart(tmp_path: Path) -> None:
-    output = JsonLinesOutput(tmp_path / "lines", PgoutputOptions(("p",)))
+    output = json_output(tmp_path / "lines", PgoutputOptions(("p",)))
     for message in STREAM:
         output.write(XLogData(LSN(16), LSN(16), 0, write_message(message)))
     output.close()
-    begin, _, *lines = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    begin, _, *lines, commit = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert commit["lsn"] == "0/48" and commit["end_lsn"] == "0/48"
     moment = "2001-09-09T01:46:40.000001Z"
     assert begin == {"lsn": "0/10", "xid": 9, "message": "Begin", "final_lsn": "0/40", "commit_ts": moment}
     head = {"lsn": "0/10", "xid": 9, "relation": "s.t"}
     assert lines == [
         {**head, "message": "Insert", "new": {"id": "7", "a": None, "b": ""}},
         {**head, "message": "Update", "new": {"id": "7", "b": "\\x00ff"}, "unchanged": ["a"]},
-        {**head, "message": "Update", "old": {"id": "7", "a": None, "b": ""}, "new": {"id": "7", "a": "", "b": ""}},
+        {**head, "message": "Update", "key": {"id": "7"}, "new": {"id": "7", "a": "", "b": ""}},
         {**head, "message": "Delete", "key": {"id": "7"}},
         {"lsn": "0/10", "xid": 9, "message": "Truncate", "relations": ["s.t"], "options": 0},
+        lines[5],
+        {**head, "message": "Update", "old": {"id": "7", "a": None, "b": ""}, "new": {"id": "7", "a": "", "b": ""}},
     ]
 
 
-def test_the_time_of_an_abort_is_text_too_and_what_is_no_time_is_refused() -> None:
-    before = to_json(StreamAbort(7, 8, AbortInfo(LSN(16), -1)), {})
-    assert before["abort"] == {"abort_lsn": "0/10", "abort_ts": "1999-12-31T23:59:59.999999Z"}
-    with pytest.raises(ProtocolError, match="beyond the year 9999"):
-        to_json(Begin(LSN(64), (1 << 63) - 1, 9), {})
+def _lines(options: PgoutputOptions, messages: Sequence[PgoutputMessage], path: Path) -> list[dict[str, Any]]:
+    session = PgoutputSession(options)
+    with closing(json_output(path, options)) as output:
+        for message in messages:
+            output.write(XLogData(LSN(16), LSN(16), 0, session.send(message)))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_time_of_an_abort_is_text_too_and_what_is_no_time_is_refused(tmp_path: Path) -> None:
+    options = PgoutputOptions(("p",), 4, streaming="parallel")
+    abort = StreamAbort(7, 8, AbortInfo(LSN(16), -1))
+    ends = [abort, StreamAbort(7, 7, AbortInfo(LSN(16), -1))]
+    lines = _lines(options, [StreamStart(7, True), RELATION, INSERT, StreamStop(), *ends], tmp_path / "lines")
+    assert lines[-2]["abort"] == {"abort_lsn": "0/10", "abort_ts": "1999-12-31T23:59:59.999999Z"}
+    with pytest.raises(PluginError, match="beyond the year 9999"):
+        _lines(PgoutputOptions(("p",)), [Begin(LSN(64), (1 << 63) - 1, 9), RELATION, INSERT], tmp_path / "late")
+
+
+def test_every_kind_of_message_has_the_keys_of_its_page(tmp_path: Path) -> None:
+    """The plugin makes every object anew out of callbacks: none may lack a field of the message that it stands for."""
+    options = PgoutputOptions(("p",), 4, messages=True, streaming="on", two_phase=True)
+    told, origin = Message(True, LSN(1), "p", b"\xff"), Origin(LSN(5), "elsewhere")
+    at, kind = LSN(64), Type(70000, "s", "mood")
+    sent: list[PgoutputMessage] = [
+        *(Begin(at, 0, 9), origin, kind, RELATION, INSERT, told, Commit(0, at, at, 0)),
+        *(BeginPrepare(LSN(80), LSN(88), 0, 10, "a"), INSERT, Prepare(0, LSN(80), LSN(88), 0, 10, "a")),
+        *(CommitPrepared(0, LSN(96), LSN(104), 0, 10, "a"), RollbackPrepared(0, at, LSN(112), 0, 0, 11, "b")),
+        *(StreamStart(12, True), INSERT, StreamStop(), StreamAbort(12, 13), StreamCommit(12, 0, at, LSN(120), 0)),
+        *(StreamStart(14, True), INSERT, StreamStop(), StreamPrepare(0, LSN(128), LSN(136), 0, 14, "c")),
+    ]
+    lines = _lines(options, sent, tmp_path / "lines")
+    assert [line["message"] for line in lines] == [type(message).__name__ for message in sent]
+    for line, message in zip(lines, sent, strict=True):
+        if not isinstance(message, Insert):
+            assert line.keys() >= {f.name for f in fields(message)} - {"xid"}  # type: ignore[arg-type]
 
 
 def test_the_live_page_lists_the_keys_of_every_message() -> None:
@@ -85,8 +139,28 @@ def test_the_live_page_lists_the_keys_of_every_message() -> None:
         assert [key for key in dict.fromkeys(listed[kind.__name__]) if key in told] == told, kind
 
 
+def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path: Path) -> None:
+    path, torn = tmp_path / "lines", [Begin(LSN(80), 0, 10), RELATION, INSERT]
+
+    def write(output: RawOutput, *messages: PgoutputMessage) -> None:
+        for message in messages:
+            output.write(XLogData(LSN(16), LSN(16), 0, write_message(message)))
+        output.flush()
+
+    with closing(json_output(path, PgoutputOptions(("p",)))) as output:
+        write(output, *STREAM)
+        before = path.read_bytes()
+        write(output, *torn)
+        assert len(path.read_bytes()) > len(before)
+        output.begin_stream(lambda: None)
+        assert path.read_bytes() == before
+        write(output, *torn)
+        path.write_bytes(b"rotated\n")
+    assert path.read_bytes() == b"rotated\n"
+
+
 def test_another_plugins_text_goes_into_data(tmp_path: Path) -> None:
-    output = JsonLinesOutput(tmp_path / "lines", None)
+    output = JsonLinesOutput(tmp_path / "lines")
     output.write(XLogData(LSN(16), LSN(16), 0, b"COMMIT \xff"))
     output.close()
     assert json.loads((tmp_path / "lines").read_text()) == {"lsn": "0/10", "data": "COMMIT \\xff"}

@@ -19,7 +19,8 @@ from wal2lake.pgoutput.messages import Begin, Commit, Insert
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, replication_connection
 from wal2lake.postgres.logical import LogicalStream, decoded
-from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
+from wal2lake.postgres.outputs import RawOutput
+from wal2lake.postgres.plugin_output import json_output
 from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import copy_slot, create_slot, drop_slot, require_slot
@@ -125,7 +126,7 @@ def test_limits_and_text_of_the_sql_functions(versioned: EmbeddedPostgres) -> No
 
 def test_json_lines(versioned: EmbeddedPostgres, folder: Path) -> None:
     with Prepared(versioned) as prepared:
-        with closing(JsonLinesOutput(folder / "lines", PGOUTPUT)) as output:
+        with closing(json_output(folder / "lines", PGOUTPUT)) as output:
             recv(prepared.dsn, "recv_pgoutput", output, RecvOptions(until_lsn=prepared.end, plugin_options=PGOUTPUT))
         lines = [json.loads(line) for line in (folder / "lines").read_text().splitlines()]
     row = next(line for line in lines if line["message"] == "Insert")

@@ -20,7 +20,7 @@ from wal2lake.pgoutput.messages import Insert, StreamAbort
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.postgres.connection import connect, replication_connection
-from wal2lake.postgres.outputs import JsonLinesOutput
+from wal2lake.postgres.plugin_output import json_output
 from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import create_slot, require_slot
@@ -118,7 +118,7 @@ def test_a_missing_publication_stop_the_losses(unpublished: EmbeddedPostgres, fo
         end = LSN.parse(unpublished.psql("SELECT pg_current_wal_lsn()"))
         chosen = RecvOptions(until_lsn=end, plugin_options=options)
         with (
-            closing(JsonLinesOutput(folder / "lines", options)) as output,
+            closing(json_output(folder / "lines", options)) as output,
             pytest.raises(PublicationError, match="gap"),
         ):
             recv(unpublished.dsn, "gap", output, chosen)

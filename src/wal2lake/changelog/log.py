@@ -306,6 +306,13 @@ class ChangeLog:
         _close_run(runs, since, extent.row_stop, relation, types)
         return runs
 
+    def in_force(self, extent: Extent) -> dict[int, bytes]:
+        """The Type and Relation messages in force where the extent begins, by OID, types first; from metadata alone."""
+        info = self._info(extent.seq)
+        earlier = [news for news in info.announced if news.row < extent.row_start]
+        types = {**info.types, **{news.oid: news.payload for news in earlier if news.kind == "Y"}}
+        return types | {**info.relations, **{news.oid: news.payload for news in earlier if news.kind == "R"}}
+
     def announced(self, start: int, end: int) -> set[int]:
         """The relations announced amid the transactions in (start, end], even if they look as they did before.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from wal2lake.cli.options import with_config
 from wal2lake.cli.output import console, print_json, say
+from wal2lake.cli.shared import load_local_plugin, pairs
 from wal2lake.config import Config
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
@@ -47,6 +49,34 @@ def dump(
     first = LSN.parse(start) if start else log.start_lsn
     for line in dump_messages(log, first, LSN.parse(end) if end else log.last_end_lsn):
         console.out(line, highlight=False)
+
+
+@app.command()
+@with_config
+def decode(
+    config: Config,
+    plugin: Annotated[str, typer.Option("--plugin", "-P", help="An output plugin in Python, or module:Class.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE or NAME, for the plugin; may be repeated.")
+    ] = None,
+    start_lsn: Annotated[
+        LSN | None, typer.Option(parser=LSN.parse, metavar="LSN", help="Transactions that end above this LSN.")
+    ] = None,
+    end_lsn: Annotated[
+        LSN | None, typer.Option(parser=LSN.parse, metavar="LSN", help="Transactions that end at or below this LSN.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="An object a line: lsn, xid, data.")] = False,
+) -> None:
+    """Run an output plugin over the log's transactions, as often as you like: what recv writes, without a server.
+
+    Example: wal2lake log decode --plugin test_decoding -o skip-empty-xacts --end-lsn 0/1A2B3C4
+    """
+    from wal2lake.changelog.decoding import decode_log  # noqa: PLC0415
+
+    loaded = load_local_plugin(plugin)
+    for piece in decode_log(_open(config), loaded, pairs(option), start=start_lsn, end=end_lsn):
+        sys.stdout.buffer.write(piece.json_line() if as_json else piece.line())
+    sys.stdout.buffer.flush()
 
 
 @app.command()

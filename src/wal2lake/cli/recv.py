@@ -7,9 +7,9 @@ then is a slot made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from contextlib import closing
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
 
 import typer
 
@@ -30,6 +30,7 @@ from wal2lake.cli.recv_options import (
     Plugin,
     ProtoVersion,
     Publications,
+    PythonPlugin,
     Start,
     StartLsn,
     Streaming,
@@ -43,6 +44,7 @@ from wal2lake.cli.shared import (
     Slot,
     StatusInterval,
     UntilLsn,
+    load_local_plugin,
     making_slot,
     pairs,
     refuse,
@@ -50,13 +52,17 @@ from wal2lake.cli.shared import (
     stop_on_signals,
     waiting_for_transactions,
 )
+from wal2lake.decoding.context import Writer
+from wal2lake.decoding.decoder import Decoder
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions, quote_publication_names
 from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import replication_connection
+from wal2lake.postgres.live_catalog import LiveCatalog
 from wal2lake.postgres.logical import PluginOptions
 from wal2lake.postgres.outputs import STDOUT, JsonLinesOutput, RawOutput
+from wal2lake.postgres.plugin_output import PluginOutput, json_output
 from wal2lake.postgres.recv import RecvOptions
 from wal2lake.postgres.recv import recv as receive
 from wal2lake.postgres.slots import create_slot, drop_slot
@@ -68,7 +74,8 @@ _OF_CREATION = ("if_not_exists", "failover")
 _OF_PGOUTPUT = ("publication", "proto_version", "binary", "messages", "streaming", "origin")
 _OF_STREAM = (
     *_OF_PGOUTPUT,
-    *("option", "message_format", "file", "start_lsn", "until_lsn", "status_interval", "fsync_interval", "no_loop"),
+    *("python_plugin", "option", "message_format", "file"),
+    *("start_lsn", "until_lsn", "status_interval", "fsync_interval", "no_loop"),
 )
 
 
@@ -83,6 +90,7 @@ def recv(
     drop: Drop = False,
     start: Start = None,
     plugin: Plugin = _PGOUTPUT,
+    python_plugin: PythonPlugin = None,
     publication: Publications = None,
     proto_version: ProtoVersion = None,
     binary: Binary = False,
@@ -105,7 +113,11 @@ def recv(
     if drop:
         _drop(dsn, slot)
         return
-    further = pairs(option)
+    if python_plugin is not None and plugin != _PGOUTPUT:
+        raise ConfigError(
+            "--python-plugin decodes pgoutput's stream, and --plugin names another.", hint="Leave --plugin out."
+        )
+    own, further = pairs(option), pairs(None if python_plugin else option)
     options: PgoutputOptions | PluginOptions = further
     if start is not False and plugin == _PGOUTPUT:
         flags = {
@@ -122,13 +134,51 @@ def recv(
     if start is False:
         _create(dsn, slot, options, made, if_not_exists)
         return
-    with closing(_output(file, message_format, options)) as output:
+    with ExitStack() as opened:
+        if python_plugin is not None and isinstance(options, PgoutputOptions):
+            catalog = opened.enter_context(closing(LiveCatalog(dsn)))
+            decoding = _Decoding(python_plugin, own, options, catalog, is_init=create)
+            decoded = opened.enter_context(closing(_plugin_output(file, message_format, decoding)))
+            _fit(dsn, decoded.decoder)
+            output: RawOutput = decoded
+            options = decoded.decoder.stream
+        else:
+            output = opened.enter_context(closing(_output(file, message_format, options)))
         if create:
             _create(dsn, slot, options, made, if_not_exists)
         reconnect_s = None if no_loop else RECONNECT_S
         chosen = RecvOptions(start_lsn or LSN(0), until_lsn, options, status_interval, fsync_interval, reconnect_s)
         with stop_on_signals() as stop:
             receive(dsn, slot, output, chosen, stop, on_wait=say_waiting)
+
+
+class _Decoding(NamedTuple):
+    """Which plugin of ours decodes, and how."""
+
+    plugin: str
+    options: PluginOptions
+    stream: PgoutputOptions
+    catalog: LiveCatalog
+    is_init: bool
+
+
+def _plugin_output(file: str | None, message_format: MessageFormat, decoding: _Decoding) -> PluginOutput:
+    """The plugin is started here, and refuses its options before the server hears of anything."""
+
+    def make(write: Writer, progress: Callable[[], None]) -> Decoder:
+        name, options, stream, catalog, is_init = decoding
+        plugin = load_local_plugin(name)
+        return Decoder(plugin, options, stream, write, is_init=is_init, catalog=catalog, on_progress=progress)
+
+    output = PluginOutput(file or STDOUT, make, as_json=message_format is MessageFormat.JSON)
+    if output.decoder.plugin_options.receive_rewrites:
+        say("pgoutput never carries rewrites: what the plugin asked for with receive_rewrites has no effect.")
+    return output
+
+
+def _fit(dsn: str, decoder: Decoder) -> None:
+    with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
+        decoder.fit(pgconn.server_version)
 
 
 def _check_actions(context: typer.Context, create: bool, drop: bool, start: bool | None) -> None:
@@ -172,13 +222,12 @@ def _create(
             create_slot(pgconn, slot, while_waiting=waiting_for_transactions(slot), **made)
 
 
-def _output(
-    file: str | None, message_format: MessageFormat, options: PgoutputOptions | PluginOptions
-) -> RawOutput | JsonLinesOutput:
-    decode = options if isinstance(options, PgoutputOptions) else None
+def _output(file: str | None, message_format: MessageFormat, options: PgoutputOptions | PluginOptions) -> RawOutput:
+    pgoutput = isinstance(options, PgoutputOptions)
     if message_format is MessageFormat.JSON:
-        return JsonLinesOutput(file or STDOUT, decode)
-    if decode is not None and file is None and sys.stdout.isatty():
+        path = file or STDOUT
+        return json_output(path, options) if isinstance(options, PgoutputOptions) else JsonLinesOutput(path)
+    if pgoutput and file is None and sys.stdout.isatty():
         raise ConfigError(
             "pgoutput's messages are binary, and standard output is a terminal.",
             hint="Read them with --format json, or name a file with --file.",

@@ -46,6 +46,15 @@ Start = Annotated[
 Plugin = Annotated[
     str, typer.Option("--plugin", "-P", help="The output plugin that the slot has, or is made with by --create-slot.")
 ]
+PythonPlugin = Annotated[
+    str | None,
+    typer.Option(
+        "--python-plugin",
+        help="Decode pgoutput's stream with an output plugin in Python: test_decoding, wal2json, debezium, pgoutput, "
+        "json, another that is installed, or module:Class of your own. Then -o is for it, and it says whether messages "
+        "and streaming are asked for.",
+    ),
+]
 Publications = Annotated[list[str] | None, typer.Option(help="pgoutput: a publication; may be repeated.")]
 ProtoVersion = Annotated[
     int | None,

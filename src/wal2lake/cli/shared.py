@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -14,6 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from wal2lake.cli.output import print_json, say
+from wal2lake.decoding.loader import load_plugin
+from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.errors import ConfigError, SlotExistsError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.logical import PluginOptions
@@ -112,3 +115,10 @@ def show(values: Mapping[str, Any], as_json: bool) -> None:
         return
     for name, value in values.items():
         typer.echo(f"{name:<18}{'' if value is None else value}")
+
+
+def load_local_plugin(name: str) -> OutputPlugin:
+    """load_plugin, which for module:Class also looks into the present folder, as python -m does."""
+    if ":" in name and "" not in sys.path:
+        sys.path.insert(0, "")
+    return load_plugin(name)

@@ -112,6 +112,10 @@ class PgoutputSession:
             raise
         return Received(message, _xid_of(message, xid), of_nothing)
 
+    def announce(self, message: Relation | Type) -> None:
+        """Know what was announced before the stream that is read here begins: in an earlier part of a change log."""
+        self._check(message)
+
     def send(self, message: PgoutputMessage, xid: int | None = None) -> bytes:
         """Write the next message; ``xid`` is the (sub)transaction inside a chunk, by default the chunk's own."""
         out = bytearray(message.tag)

@@ -1,7 +1,8 @@
 """pg_recvlogical's job: a logical slot's messages into an output, acknowledged only when the output is durable.
 
 Positions, as pg_recvlogical keeps them. *Written* follows every message's start LSN and every keepalive's WAL end:
-all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged. A
+all before it is in the output. *Flushed* is *written* at the last sync, and the only thing that is acknowledged; an
+output that holds something back bounds it. A
 keepalive's WAL end may count because the walsender sends one only after all that it had to send before it. What has
 come is handed on at once, so that readers see it; it is synced by the clock, and when the server asks for a reply: a
 server that stops asks until *flushed* is what it has sent. Without a clock, handed on counts as flushed. Both are 0/0,
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,12 +30,19 @@ from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
+_REPORT_S = 10.0  # while an output works; wal_sender_timeout is a minute by default
+
 
 class Output(Protocol):
     """Where messages go."""
 
-    def begin_stream(self) -> None:
-        """A new connection begins: forget what the last one announced."""
+    @property
+    def hold_lsn(self) -> LSN | None:
+        """Nothing beyond this may be acknowledged yet, although it was written; None: no bound."""
+
+    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
+        """A new connection begins: forget what the last one announced. Call ``keep_alive`` often where a message takes
+        long."""
 
     def write(self, message: XLogData) -> None:
         """Take one message of the output plugin."""
@@ -96,7 +105,8 @@ class _Receiver:
         self._stop = stop
         self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
         self._reached = False
-        self._synced = time.monotonic()
+        self._synced = self._reported = time.monotonic()
+        self._report_s = min(options.status_interval_s or _REPORT_S, _REPORT_S)
 
     @property
     def done(self) -> bool:
@@ -110,7 +120,7 @@ class _Receiver:
         try:
             with stream:
                 self._reconnect.opened()
-                self._output.begin_stream()
+                self._output.begin_stream(lambda: self._keep_alive(stream))
                 self._pump(stream)
         except Wal2LakeError as error:
             if not self.done or not self._reconnect.mends(error):
@@ -126,26 +136,36 @@ class _Receiver:
         try:
             while not self.done and not stream.ended:
                 for message in stream.receive():
+                    self._keep_alive(stream)
                     self._take(message)
                     if self._reached:
                         break
                 self._output.flush()
                 self._settle(stream)
-        finally:
-            self._sync(stream)
+        except Wal2LakeError:
+            self._sync(stream)  # what is durable need not come again: leaving the stream says so
+            raise
+        self._sync(stream)
         stream.finish()
 
     def _take(self, message: ServerMessage) -> None:
         until = self._options.until_lsn
         if isinstance(message, PrimaryKeepalive):
-            self.written = max(self.written, LSN(message.wal_end))
+            self.written = max(self.written, message.wal_end)
             self._reached = until is not None and message.wal_end >= until
         elif until is not None and message.start_lsn > until:
             self._reached = True
         else:
             self._output.write(message)
-            self.written = max(self.written, LSN(message.start_lsn))
+            self.written = max(self.written, message.start_lsn)
             self._reached = message.start_lsn == until
+
+    def _keep_alive(self, stream: LogicalStream) -> None:
+        """wal_sender_timeout passes while an output plugin works, too: report by the clock what is flushed so far."""
+        now = time.monotonic()
+        if now - self._reported >= self._report_s:
+            self._reported = now
+            stream.send_status()
 
     def _settle(self, stream: LogicalStream) -> None:
         """After each batch: acknowledge what may be."""
@@ -161,5 +181,6 @@ class _Receiver:
         self._acknowledge(stream)
 
     def _acknowledge(self, stream: LogicalStream) -> None:
-        self.flushed = self.written
+        hold = self._output.hold_lsn
+        self.flushed = self.written if hold is None else max(self.flushed, min(self.written, hold))
         stream.acknowledge(self.flushed)

@@ -1,11 +1,13 @@
 """The data source's options, checked once; names are case-insensitive, as Spark's are.
 
 ``log`` (or ``.load(path)``), ``table``, ``startingLsn``, ``endingLsn`` (batch reads), ``maxBytesPerTrigger``,
-``maxRowsPerTrigger``, ``consumer``, ``unrepresentable``, ``textColumns`` (comma-separated schema.table.column).
+``maxRowsPerTrigger``, ``consumer``, ``unrepresentable``, ``textColumns`` (comma-separated schema.table.column),
+``plugin``, ``pluginOptions`` (a JSON object; null: no value).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from wal2lake.tables.committed import DecodeRules
 
 _NAMES = (
     "log", "path", "table", "startingLsn", "endingLsn", "maxBytesPerTrigger", "maxRowsPerTrigger", "consumer",
-    "unrepresentable", "textColumns",
+    "unrepresentable", "textColumns", "plugin", "pluginOptions",
 )  # fmt: skip
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -27,9 +29,10 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 class SourceOptions:
     """What a query asks for.
 
-    ``table`` is (namespace, name), None for control rows. The range is (starting_lsn, ending_lsn], by the end LSN of
-    transactions; None is the log's own start or end. Limits are bytes and rows per micro-batch. Segments that
-    ``consumer`` has not passed are kept; without a name the query holds nothing back.
+    ``table`` is (namespace, name); ``plugin`` an output plugin's name; neither: control rows. The range is
+    (starting_lsn, ending_lsn], by the end LSN of transactions; None is the log's own start or end. Limits are bytes
+    and rows per micro-batch. Segments that ``consumer`` has not passed are kept; without a name the query holds
+    nothing back.
     """
 
     log: str
@@ -40,6 +43,8 @@ class SourceOptions:
     max_rows: int | None = None
     consumer: str | None = None
     rules: DecodeRules = field(default_factory=DecodeRules)
+    plugin: str | None = None
+    plugin_options: tuple[tuple[str, str | None], ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -59,6 +64,8 @@ class SourceOptions:
             max_rows=_size("maxRowsPerTrigger", given.get("maxrowspertrigger")),
             consumer=_consumer(given.get("consumer")),
             rules=_rules(given.get("unrepresentable", "error"), given.get("textcolumns", "")),
+            plugin=_plugin(given.get("plugin"), given.get("table")),
+            plugin_options=_plugin_options(given.get("pluginoptions")),
         )
 
 
@@ -103,3 +110,24 @@ def _rules(unrepresentable: str, text_columns: str) -> DecodeRules:
         "null" if policy == "null" else "error",
         tuple(name.strip() for name in text_columns.split(",") if name.strip()),
     )
+
+
+def _plugin(name: str | None, table: str | None) -> str | None:
+    if name and table:
+        raise ConfigError("The options plugin and table exclude each other.", hint="A plugin sees every table.")
+    return name or None
+
+
+def _plugin_options(text: str | None) -> tuple[tuple[str, str | None], ...]:
+    """A JSON object: names have capitals and order, which Spark's own options have not."""
+    if not text:
+        return ()
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(value is None or isinstance(value, str) for value in given.values()):
+        raise ConfigError(
+            "pluginOptions must be a JSON object of strings and nulls.", hint='As in {"include-xids": "0"}.'
+        )
+    return tuple(given.items())

@@ -30,6 +30,7 @@ from wal2lake.spark.compat import (
     arrow_schema,
     spark_schema,
 )
+from wal2lake.spark.decoded import decoded_schema, plan_decoded, read_decoded
 from wal2lake.spark.offsets import Offset, Offsets
 from wal2lake.spark.options import SourceOptions
 from wal2lake.spark.typed import ExtentGroup, plan_typed, read_typed, typed_schema
@@ -51,8 +52,11 @@ class DefaultSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """CONTROL_SCHEMA without a table; with one, the envelope and the table's columns as last announced."""
+        """CONTROL_SCHEMA without a table; with one, the envelope and the table's columns as last announced. What an
+        output plugin writes is (lsn, xid, data)."""
         options = SourceOptions.parse(self.options)
+        if options.plugin is not None:
+            return spark_schema(decoded_schema(options))
         if options.table is None:
             return spark_schema(CONTROL_SCHEMA)
         return spark_schema(typed_schema(open_log(options.log), options.table, options.ending_lsn, options.rules))
@@ -66,7 +70,8 @@ class DefaultSource(DataSource):
 
 @dataclass
 class LogPartition(InputPartition):
-    """A part of the range (start, end]: the given extents of one table, or all of the range's control rows."""
+    """A part of the range (start, end]: the given extents of one table, or all of the range's control rows, or what a
+    plugin writes about it."""
 
     start: int
     end: int
@@ -83,6 +88,8 @@ class _LogReader:
     def _plan(self, start: int, end: int) -> list[InputPartition]:
         if start >= end:
             return []
+        if self._options.plugin is not None:
+            return [LogPartition(*span) for span in plan_decoded(open_log(self._options.log), start, end)]
         if self._options.table is None:
             return [LogPartition(start, end)]
         groups = plan_typed(open_log(self._options.log), self._options.table, start, end)
@@ -92,6 +99,8 @@ class _LogReader:
         if not isinstance(partition, LogPartition):  # Spark's stand-in for "no partitions"
             return iter(())
         log, table, span = self._options.log, self._options.table, (partition.start, partition.end)
+        if self._options.plugin is not None:
+            return read_decoded(self._options, *span)
         if table is None:
             return read_control(log, *span, self._options.rules)
         return read_typed(log, table, partition.extents, span, arrow_schema(self._schema), self._options.rules)

@@ -1,0 +1,121 @@
+"""What recv writes where an output plugin of our own decodes: a line per piece, whole transactions only.
+
+The plugin's pieces are gathered and handed on with each batch. A regular file is cut back to the end of its last whole
+transaction wherever one is torn: when the connection is lost, when the plugin fails, at the end. The server sends that
+transaction again, and so it stands in the file once. A pipe cannot be cut back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from wal2lake.decoding.context import Writer
+from wal2lake.decoding.decoder import Decoded, Decoder
+from wal2lake.decoding.rows import ROW_TAGS
+from wal2lake.errors import Wal2LakeError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.postgres.files import writing
+from wal2lake.postgres.outputs import RawOutput
+from wal2lake.wire.replication import XLogData
+
+Make = Callable[[Writer, Callable[[], None]], Decoder]  # of what takes its pieces, and what hears of its progress
+
+
+class PluginOutput(RawOutput):
+    """Appends to ``path`` ('-': standard output) what the decoder that ``make`` makes writes.
+
+    ``as_json``: an object a line, as Decoded makes it.
+    """
+
+    def __init__(self, path: str | Path, make: Make, *, as_json: bool = False) -> None:
+        super().__init__(path)
+        found = os.fstat(self._file.fileno())
+        self._regular = stat.S_ISREG(found.st_mode)
+        self._size = self._boundary = found.st_size if self._regular else 0
+        self._lines: list[bytes] = []
+        self._whole = 0  # how many of them end whole transactions
+        self._keep_alive: Callable[[], None] | None = None
+        self.decoder = make(self._take_json if as_json else self._take, self._progress)
+
+    @property
+    def hold_lsn(self) -> LSN | None:
+        return self.decoder.hold_lsn
+
+    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
+        self._keep_alive = keep_alive
+        self._cut()
+        self.decoder.begin_stream()
+
+    def write(self, message: XLogData) -> None:
+        payload = message.payload
+        try:
+            self.decoder.receive(message.start_lsn, payload)
+        except Wal2LakeError:
+            self._cut()
+            raise
+        if payload[0] not in ROW_TAGS and self.decoder.whole:
+            self._whole = len(self._lines)
+
+    def _progress(self) -> None:
+        if self._keep_alive is not None:
+            self._keep_alive()
+
+    def _take(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
+        self._lines.append(data.encode() if isinstance(data, str) else data)
+
+    def _take_json(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
+        self._lines.append(Decoded(lsn, xid, data).json_line()[:-1])
+
+    def flush(self) -> None:
+        whole, torn = self._lines[: self._whole], self._lines[self._whole :]
+        self._lines, self._whole = [], 0
+        self._put(whole)
+        if whole:
+            self._boundary = self._size
+        self._put(torn)
+        super().flush()
+
+    def sync(self) -> None:
+        self.flush()
+        super().sync()
+
+    def close(self) -> None:
+        """Cut off what is torn, shut the plugin down, sync and close."""
+        try:
+            self._cut()
+            self.decoder.close()
+        finally:
+            super().close()
+
+    def _put(self, lines: list[bytes]) -> None:
+        if lines:
+            lines.append(b"")
+            data = b"\n".join(lines)
+            self._append(data)
+            self._size += len(data)
+
+    def _cut(self) -> None:
+        """Forget what belongs to no whole transaction, in the file too, if it can be: a file that somebody else has
+        written to or rotated meanwhile is left as it is."""
+        del self._lines[self._whole :]
+        if not self._regular or self._size == self._boundary:
+            return
+        with writing(self._path):
+            self._file.flush()
+            descriptor = self._file.fileno()
+            size = os.fstat(descriptor).st_size
+            if size == self._size:
+                os.ftruncate(descriptor, self._boundary)
+                size = os.lseek(descriptor, self._boundary, os.SEEK_SET)
+        self._size = self._boundary = size
+
+
+def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
+    """What pgoutput sends as ``options`` ask it, an object per message: the output plugin json."""
+    return PluginOutput(
+        path, lambda write, progress: Decoder("json", (), options, write, fixed=True, on_progress=progress)
+    )

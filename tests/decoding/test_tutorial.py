@@ -1,0 +1,48 @@
+"""The plugin that docs/plugins.md shows is thirty lines, and does what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wal2lake.decoding import decode
+from wal2lake.decoding.plugin import OutputPlugin
+from wal2lake.errors import ConfigError
+from wal2lake.pgoutput.options import PgoutputOptions
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
+
+
+def _blocks(*containing: str) -> list[str]:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    return [block for block in blocks if any(word in block for word in containing)]
+
+
+def _run(*containing: str) -> dict[str, object]:
+    names: dict[str, object] = {}
+    for block in _blocks(*containing):
+        exec(compile(block, "docs/plugins.md", "exec"), names)
+    return names
+
+
+def test_the_plugin_and_its_test_run_as_they_are_shown() -> None:
+    assert _run("class Counting", "assert lines")["lines"] == ["701 public.t I2 D1"]
+
+
+def test_it_is_as_short_as_the_page_says() -> None:
+    (block,) = _blocks("class Counting")
+    assert len(block.splitlines()) <= 31
+
+
+def test_it_refuses_what_it_does_not_know() -> None:
+    counting = _run("class Counting")["Counting"]
+    assert isinstance(counting, type) and issubclass(counting, OutputPlugin)
+    with pytest.raises(ConfigError, match=r"only=schema\.table"):
+        list(decode([], counting(), [("other", "1")], stream=PgoutputOptions(("p",))))
+
+
+def test_what_a_program_imports_is_there() -> None:
+    for block in _blocks("LogicalStream("):
+        exec(compile(block.partition("with LogicalStream")[0], "docs/plugins.md", "exec"), {})

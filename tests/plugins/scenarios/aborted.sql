@@ -1,0 +1,28 @@
+--! setup
+CREATE TABLE t (id int PRIMARY KEY, v text);
+--! run
+INSERT INTO t VALUES (1, 'first');
+BEGIN;
+INSERT INTO t VALUES (2, 'gone');
+SAVEPOINT s;
+UPDATE t SET v = 'gone';
+ROLLBACK;
+BEGIN;
+DELETE FROM t;
+SAVEPOINT s;
+INSERT INTO t VALUES (3, 'gone');
+RELEASE s;
+ROLLBACK;
+BEGIN;
+CREATE TABLE never (id int PRIMARY KEY);
+INSERT INTO never VALUES (1);
+ALTER TABLE t ADD never int;
+UPDATE t SET never = 1;
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+ALTER TABLE t ADD gone int DEFAULT 7;
+INSERT INTO t VALUES (4, 'gone', 8);
+ROLLBACK TO s;
+INSERT INTO t VALUES (5, 'last');
+COMMIT;

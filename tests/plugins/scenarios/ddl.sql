@@ -1,0 +1,47 @@
+--! catalog changes
+--! setup
+CREATE TABLE t (id int PRIMARY KEY, a text, b int);
+--! run
+INSERT INTO t VALUES (1, 'a', 1);
+BEGIN;
+ALTER TABLE t ADD c text DEFAULT 'default of c';
+INSERT INTO t VALUES (2, 'a', 2);
+ALTER TABLE t DROP a;
+INSERT INTO t VALUES (3, 3, 'c');
+ALTER TABLE t RENAME b TO "B b";
+UPDATE t SET "B b" = "B b" + 1;
+COMMIT;
+BEGIN;
+ALTER TABLE t ALTER "B b" TYPE bigint;
+INSERT INTO t VALUES (4, 4294967296);
+ALTER TABLE t RENAME TO renamed;
+INSERT INTO renamed VALUES (5, 5);
+CREATE SCHEMA elsewhere;
+ALTER TABLE renamed SET SCHEMA elsewhere;
+UPDATE elsewhere.renamed SET c = NULL;
+COMMIT;
+BEGIN;
+CREATE TABLE fresh (id serial PRIMARY KEY, j jsonb);
+INSERT INTO fresh (j) VALUES ('{"a": 1}'), (NULL);
+ALTER TABLE fresh ADD x varchar(3), ADD y numeric(4,1);
+INSERT INTO fresh (x, y) VALUES ('abc', 1.25);
+ALTER TABLE fresh ALTER x TYPE varchar(9), ALTER y TYPE numeric(6,3);
+INSERT INTO fresh (x, y) VALUES ('abcdefghi', 1.2345);
+DROP TABLE fresh;
+INSERT INTO elsewhere.renamed VALUES (6, 6);
+COMMIT;
+BEGIN;
+ALTER TABLE elsewhere.renamed REPLICA IDENTITY FULL;
+UPDATE elsewhere.renamed SET c = 'full' WHERE id < 3;
+ALTER TABLE elsewhere.renamed DROP CONSTRAINT t_pkey;
+DELETE FROM elsewhere.renamed WHERE id < 3;
+ALTER TABLE elsewhere.renamed ADD PRIMARY KEY ("B b"), REPLICA IDENTITY DEFAULT;
+UPDATE elsewhere.renamed SET "B b" = "B b" + 100;
+COMMIT;
+BEGIN;
+CREATE TABLE again (id int PRIMARY KEY, last text);
+INSERT INTO again VALUES (1, 'x');
+ALTER TABLE again DROP last;
+ALTER TABLE again ADD last text;
+INSERT INTO again VALUES (2, 'y');
+COMMIT;

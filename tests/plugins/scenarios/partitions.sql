@@ -1,0 +1,31 @@
+--! setup
+CREATE TABLE measures (day date, city text, value numeric, PRIMARY KEY (day, city)) PARTITION BY RANGE (day);
+CREATE TABLE measures_2023 PARTITION OF measures FOR VALUES FROM ('2023-01-01') TO ('2024-01-01');
+CREATE TABLE measures_2024 PARTITION OF measures FOR VALUES FROM ('2024-01-01') TO ('2025-01-01') PARTITION BY LIST (city);
+CREATE TABLE "Measures Berlin" PARTITION OF measures_2024 FOR VALUES IN ('Berlin', 'Köln');
+CREATE TABLE measures_rest PARTITION OF measures_2024 DEFAULT;
+CREATE TABLE hashed (id int PRIMARY KEY, v text) PARTITION BY HASH (id);
+CREATE TABLE hashed_0 PARTITION OF hashed FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE hashed_1 (v text, id int PRIMARY KEY);
+ALTER TABLE hashed ATTACH PARTITION hashed_1 FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE TABLE base (id int PRIMARY KEY, v text);
+CREATE TABLE derived (w int, PRIMARY KEY (id)) INHERITS (base);
+--! run
+INSERT INTO measures VALUES ('2023-05-01', 'Berlin', 1.5), ('2024-05-01', 'Köln', 2.5), ('2024-05-01', 'Wien', NULL);
+UPDATE measures SET value = value + 1;
+UPDATE measures SET day = day + 365 WHERE day < '2024-01-01';
+UPDATE measures SET city = 'Bern' WHERE city = 'Köln';
+DELETE FROM measures WHERE city = 'Wien';
+INSERT INTO hashed SELECT i, 'v' || i FROM generate_series(1, 12) i;
+UPDATE hashed SET id = id + 100 WHERE id < 7;
+DELETE FROM hashed WHERE id > 8;
+INSERT INTO base VALUES (1, 'b');
+INSERT INTO derived VALUES (2, 'd', 3);
+UPDATE base SET v = 'both';
+BEGIN;
+CREATE TABLE measures_2025 PARTITION OF measures FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
+INSERT INTO measures VALUES ('2025-01-01', 'Graz', 0);
+ALTER TABLE measures DETACH PARTITION measures_2025;
+INSERT INTO measures_2025 VALUES ('2025-01-02', 'Graz', 1);
+COMMIT;
+TRUNCATE hashed_0;

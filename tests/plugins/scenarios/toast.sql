@@ -1,0 +1,38 @@
+--! setup
+CREATE TABLE by_default (id int PRIMARY KEY, big text, small text);
+CREATE TABLE by_full (id int PRIMARY KEY, big text, small text);
+CREATE TABLE by_index (id int PRIMARY KEY, code text NOT NULL UNIQUE, big text, small text);
+CREATE TABLE toasted_key (id text PRIMARY KEY, big text, n int);
+ALTER TABLE by_default ALTER big SET STORAGE EXTERNAL;
+ALTER TABLE by_full ALTER big SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
+ALTER TABLE by_index ALTER big SET STORAGE EXTERNAL, ALTER code SET STORAGE EXTERNAL, REPLICA IDENTITY USING INDEX by_index_code_key;
+ALTER TABLE toasted_key ALTER big SET STORAGE EXTERNAL, ALTER id SET STORAGE EXTERNAL;
+--! run
+INSERT INTO by_default VALUES (1, repeat('x', 3000), 'a'), (2, repeat('y', 9000), NULL), (3, '', ''), (4, NULL, 'd');
+UPDATE by_default SET small = 'changed';
+UPDATE by_default SET big = repeat('z', 4000) WHERE id = 1;
+UPDATE by_default SET id = id + 10;
+DELETE FROM by_default WHERE id > 11;
+INSERT INTO by_full VALUES (1, repeat('x', 3000), 'a'), (2, repeat('y', 9000), NULL), (3, NULL, NULL);
+UPDATE by_full SET small = 'changed';
+UPDATE by_full SET big = NULL WHERE id = 1;
+UPDATE by_full SET id = id + 10;
+DELETE FROM by_full;
+INSERT INTO by_index VALUES (1, 'k1', repeat('x', 3000), 'a'), (2, 'k2', repeat('y', 2500), NULL);
+UPDATE by_index SET small = 'b';
+UPDATE by_index SET id = id + 10;
+UPDATE by_index SET code = code || '!';
+DELETE FROM by_index;
+INSERT INTO toasted_key VALUES (repeat('k', 2200), repeat('b', 5000), 1), ('short', repeat('c', 5000), 2);
+UPDATE toasted_key SET n = n + 1;
+UPDATE toasted_key SET id = id || 'x' WHERE n = 2;
+UPDATE toasted_key SET id = 'shorter' WHERE n = 3;
+DELETE FROM toasted_key;
+BEGIN;
+INSERT INTO by_default VALUES (50, repeat('t', 4000), 'new');
+UPDATE by_default SET small = 'in the same transaction' WHERE id = 50;
+SAVEPOINT s;
+UPDATE by_default SET big = repeat('gone', 1000) WHERE id = 50;
+ROLLBACK TO s;
+UPDATE by_default SET id = 51 WHERE id = 50;
+COMMIT;

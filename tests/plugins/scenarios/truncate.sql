@@ -1,0 +1,30 @@
+--! setup
+CREATE TABLE parent (id serial PRIMARY KEY, v text);
+CREATE TABLE child (id serial PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE);
+CREATE TABLE lone (id int PRIMARY KEY);
+CREATE TABLE "Quoted T" (id int PRIMARY KEY);
+--! run
+INSERT INTO parent (v) VALUES ('a'), ('b'), ('c');
+INSERT INTO child (parent) VALUES (1), (1), (2);
+UPDATE parent SET id = id + 10;
+DELETE FROM parent WHERE id = 11;
+TRUNCATE lone;
+TRUNCATE child;
+TRUNCATE parent CASCADE;
+TRUNCATE child, parent RESTART IDENTITY;
+TRUNCATE parent, "Quoted T", lone RESTART IDENTITY CASCADE;
+BEGIN;
+INSERT INTO lone VALUES (1), (2);
+TRUNCATE lone;
+INSERT INTO lone VALUES (1);
+SAVEPOINT s;
+TRUNCATE lone, "Quoted T";
+ROLLBACK TO s;
+TRUNCATE ONLY lone RESTART IDENTITY;
+COMMIT;
+BEGIN;
+CREATE TABLE made (id int PRIMARY KEY);
+INSERT INTO made VALUES (1);
+TRUNCATE made;
+INSERT INTO made VALUES (2);
+COMMIT;
