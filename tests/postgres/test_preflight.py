@@ -54,6 +54,25 @@ def test_the_sql_mends_what_was_found(server: EmbeddedPostgres, connection: Conn
     assert {finding.name for finding in faults(dsn)} <= {"max_slot_wal_keep_size", "wal_sender_timeout"}
 
 
+def test_an_index_that_calls_somebodys_function_is_told_of(server: EmbeddedPostgres, connection: Connection) -> None:
+    plain = ("CREATE INDEX ON preflight.sound ((abs(a)))",)
+    evil = (
+        "CREATE FUNCTION preflight.f() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'",
+        "CREATE INDEX ON preflight.keyless (a) WHERE preflight.f() = 1",
+        "CREATE STATISTICS preflight.s ON (a + preflight.f()), (abs(a)) FROM preflight.silent",
+    )
+    for statement in plain:
+        connection.execute(statement.encode())
+    assert not by_name(faults(server.dsn), "planned_code")
+    for statement in evil:
+        connection.execute(statement.encode())
+    try:
+        found = by_name(faults(server.dsn), "planned_code")
+    finally:
+        connection.execute(b"DROP FUNCTION preflight.f() CASCADE")
+    assert [finding.text.split()[4] for finding in found] == ["preflight.keyless", "preflight.silent"]
+
+
 def test_a_missing_publication(server: EmbeddedPostgres) -> None:
     (finding,) = by_name(faults(server.dsn, publication="absent"), "publication")
     assert finding.level == "error"

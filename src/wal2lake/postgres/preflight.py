@@ -129,6 +129,16 @@ def _superuser(probe: Probe) -> Iterator[Finding]:
         yield Finding("superuser", "ok", f"Role {probe.role} is no superuser.")
 
 
+def _planned_code(probe: Probe) -> Iterator[Finding]:
+    """The planner runs the constant parts of a table's index and statistics expressions, as whoever reads the table."""
+    oids = [table.relation_id for table in probe.tables or ()]
+    for (table,) in probe.query(_EXPRESSIONS_OF_USERS, oids):
+        text = (
+            f"Indexes or statistics of {table} call functions that are not PostgreSQL's: their owner can have code run"
+        )
+        yield Finding("planned_code", "warning", f"{text} as the role {probe.role}, whenever the table is read.")
+
+
 def _slots_free(probe: Probe) -> Iterator[Finding]:
     allowed, used = int(probe.settings["max_replication_slots"]), len(probe.slots)
     text = f"{used} of {allowed} replication slots (max_replication_slots) are in use."
@@ -290,7 +300,18 @@ SELECT l.pid, extract(epoch FROM now() - a.xact_start)::bigint
    AND coalesce(a.xact_start < now() - make_interval(secs => %s), true)
 """
 
+# Objects from OID 16384 on are made by users.
+_EXPRESSIONS_OF_USERS = """
+WITH expression(relation, class, object) AS (
+    SELECT indrelid, 'pg_class'::regclass, indexrelid FROM pg_index
+    UNION ALL SELECT stxrelid, 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext)
+SELECT DISTINCT e.relation::regclass::text FROM expression e
+  JOIN pg_depend d ON d.classid = e.class AND d.objid = e.object
+ WHERE e.relation = ANY (%s) AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384
+ ORDER BY 1
+"""
+
 CHECKS: tuple[Callable[[Probe], Iterator[Finding]], ...] = (
-    _server, _wal_level, _replication, _superuser, _slots_free, _senders_free, _publication, _select,
+    _server, _wal_level, _replication, _superuser, _planned_code, _slots_free, _senders_free, _publication, _select,
     _replica_identity, _slot, _limits, _long_transactions,
 )  # fmt: skip
