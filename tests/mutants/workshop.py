@@ -101,7 +101,7 @@ class Workshop:
         try:
             output, _ = process.communicate(timeout=self._limit_s)
             return process.returncode, output
-        except subprocess.TimeoutExpired:
+        except BaseException:  # it took too long, or Ctrl-C
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise
