@@ -51,6 +51,15 @@ def test_a_column_that_became_narrower_stays_as_wide_as_it_was() -> None:
     assert unify(both).new["n"].to_pylist() == [2**40, 2]
 
 
+def test_a_column_that_is_new_is_as_wide_as_it_says() -> None:
+    """Whatever the last column of the version before it is."""
+    before, after = table({"id": INT8}, key=["id"]), table({"id": INT8, "n": INT4}, key=["id"])
+    both = [changes(before, [Event("I", (1,))]), changes(after, [Event("I", (2, 2))])]
+    whole = unify(both, {"n": pa.scalar(7, pa.int32())})
+    assert whole.new.schema == after.arrow_schema
+    assert whole.new.to_pydict() == {"id": [1, 2], "n": [7, 2]}
+
+
 def test_only_what_follows_the_last_truncate_is_left() -> None:
     item = table({"id": INT8, "doc": TEXT}, key=["id"])
     first = changes(item, [Event("I", (1, "a")), Event("T"), Event("U", (2, U)), Event("T")], lsn=100)

@@ -55,3 +55,14 @@ def test_the_log_ends_where_its_last_segment_does(open_writer: Writer) -> None:
     log = ChangeLog.open(writer.log.storage.root)
     assert (log.durable_lsn(), log.last_end_lsn) == (stream.lsn, stream.lsn)
     assert [log.counts(Extent(seq, 0, 3)) for seq in range(3)] == [{16384: {"I": 1}}] * 3
+
+
+def test_what_was_listed_is_told_from_memory(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        for number in range(3):
+            writer.append(stream.transaction(insert(number, "a")))
+    log = ChangeLog.open(writer.log.storage.root)
+    for segment in log.segments:
+        log.storage.remove(segment.name)
+    assert [log.counts(Extent(seq, 0, 3)) for seq in range(3)] == [{16384: {"I": 1}}] * 3

@@ -9,7 +9,14 @@ import pytest
 from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
 from wal2lake.lsn import LSN
 from wal2lake.wire.base_backup import BaseBackup
-from wal2lake.wire.copyformat import BinaryRowReader, RowReader, binary_header, binary_trailer, write_binary_row
+from wal2lake.wire.copyformat import (
+    ROW_LIMIT,
+    BinaryRowReader,
+    RowReader,
+    binary_header,
+    binary_trailer,
+    write_binary_row,
+)
 from wal2lake.wire.copytext import CsvFormat, LineReader, TextFormat
 from wal2lake.wire.fields import (
     Bytes,
@@ -27,7 +34,7 @@ from wal2lake.wire.fields import (
     read_items,
     wire_type,
 )
-from wal2lake.wire.framing import STARTUP_LIMIT, BackendReader, FrontendReader, write_frame
+from wal2lake.wire.framing import MESSAGE_LIMIT, STARTUP_LIMIT, BackendReader, FrontendReader, write_frame
 from wal2lake.wire.messages import PROTOCOL_3_0, StartupMessage, StartupParameter
 
 INTEGERS = [
@@ -111,6 +118,12 @@ def test_a_frame_up_to_its_limit(announced: int, taken: bool) -> None:
         with pytest.raises(ProtocolError, match=rf"announces {announced - 4} bytes; 0 to 10 are allowed") as raised:
             reader.receive()
         assert raised.value.offset == 1
+
+
+def test_the_limits_are_postgresqls() -> None:
+    assert ROW_LIMIT == 0x3FFFFFFF  # MaxAllocSize, src/include/utils/memutils.h
+    assert MESSAGE_LIMIT == 0x3FFFFFFF - 1  # PQ_LARGE_MESSAGE_LIMIT, src/include/libpq/libpq.h
+    assert STARTUP_LIMIT == 10_000  # MAX_STARTUP_PACKET_LENGTH, src/include/libpq/pqcomm.h
 
 
 def startup(user: str) -> StartupMessage:
