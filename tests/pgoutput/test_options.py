@@ -87,8 +87,9 @@ def test_what_no_server_takes(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_walsender_refuses(pairs: list[tuple[str, str]]) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError) as caught:
         PgoutputOptions.parse(pairs)
+    assert caught.value.offset == 0
 
 
 @pytest.mark.parametrize(("text", "offset"), [('"p', 0), ("a,b c", 2), ("a,", 0), ('a,""', 2), ("a b", 0), (",a", 0)])
