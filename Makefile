@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench fuzz fuzz-night vectors test-servers lock clean
+.PHONY: help setup demo test check format bench fuzz fuzz-night mutants vectors test-servers lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz: setup ## Mutate every protocol vector and change log file for SECONDS (60)
 
 fuzz-night: setup ## Ten million mutated messages
 	@$(BIN)/python -m tests.fuzz --count 10000000
+
+mutants: setup ## Change the code in 100 places, one at a time: do the tests notice? ARGS="--seed 7 --only wire"
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 vectors: setup ## Capture the protocol vectors anew from PostgreSQL 13 to 18, and write docs/protocol from them
 	@$(BIN)/python -m tests.vectors.make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,3 +18,15 @@ IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake",
 @pytest.fixture
 def open_writer(tmp_path: Path) -> Callable[..., LogWriter]:
     return lambda **options: LogWriter(tmp_path / "log", IDENTITY, **options)
+
+
+def flushed_paths(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is flushed from now on, in order."""
+    flush, flushed = os.fsync, list[Path]()
+
+    def fsync(handle: int) -> None:
+        flush(handle)
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return flushed

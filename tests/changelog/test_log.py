@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.changelog.conftest import IDENTITY
+from tests.changelog.conftest import IDENTITY, flushed_paths
 from wal2lake.changelog.format import SEGMENT_SCHEMA
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
@@ -156,18 +156,6 @@ def test_leftovers_of_a_dead_writer_are_removed(open_writer: Writer, tmp_path: P
     assert len(ChangeLog.open(tmp_path / "log").segments) == 1
     with open_writer():
         assert not leftover.exists()
-
-
-def flushed_paths(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is flushed from now on, in order."""
-    flush, flushed = os.fsync, list[Path]()
-
-    def fsync(handle: int) -> None:
-        flush(handle)
-        flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    return flushed
 
 
 def test_what_a_dead_writer_renamed_is_durable_before_it_counts(

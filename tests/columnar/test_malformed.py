@@ -142,6 +142,7 @@ def head(message: bytes = b"I") -> bytes:
         (head() + b"K\x00\x01n", 0, "tag, relation or kind of tuple"),
         (head(b"D") + b"N\x00\x01n", 0, "tag, relation or kind of tuple"),
         (head() + b"N", 6, "it ends inside its tuple"),
+        (head() + b"N\x00", 6, "it ends inside its tuple"),
         (head() + b"N\x00\x02nn", 6, "2 columns where its Relation has 1"),
         (head() + b"N\x00\x01", 8, "it ends inside its tuple"),
         (head() + b"N\x00\x01z", 8, "none of n, u, t, b"),
@@ -152,6 +153,13 @@ def head(message: bytes = b"I") -> bytes:
         (head() + b"N\x00\x01t\x00\x00\x00\x01ab", 14, "does not end where the message does"),
         (head() + b"N\x00\x01nn", 9, "does not end where the message does"),
         (head(b"U") + b"K\x00\x01n", 9, "no new tuple follows"),
+        (head() + b"N\x00\x01t\x00\x00\x00", 8, "it ends inside its tuple"),
+        (head() + b"N\x00\x01t\x00\x00\x01\x00" + b"a" * 255, 8, "points behind the message's end"),
+        (head(b"U") + b"K\x00\x01t\x00\x00\x00\x00", 13, "no new tuple follows"),
+        (head(b"U") + b"K\x00\x01t\x00\x00\x00\x01a", 14, "no new tuple follows"),
+        (head(b"U") + b"K\x00\x01t\x00\x00\x01\x02" + b"a" * 258, 271, "no new tuple follows"),
+        (head(b"U") + b"K\x00\x01b\x00\x00\x00\x01a", 14, "no new tuple follows"),
+        (head(b"U") + b"K\x00\x01uN\x00\x01", 12, "it ends inside its tuple"),
         (head(b"U") + b"K\x00\x01nX\x00\x01n", 9, "no new tuple follows"),
         (head(b"U") + b"K\x00\x01nN\x00\x02n", 10, "2 columns where its Relation has 1"),
         (head(b"D") + b"K\x00\x01nN\x00\x01n", 9, "does not end where the message does"),
@@ -203,3 +211,30 @@ def test_a_null_beside_the_word_infinity_is_not_to_blame() -> None:
     assert (raised.value.lsn, raised.value.column) == (1002, "day")
     days = decode_changes(rows, schema, unrepresentable="null").new[1]
     assert days.to_pylist() == [None, dt.date(2024, 2, 29), None]
+
+
+DAY_US = 86_400_000_000
+FIRST, LAST = dt.date(1, 1, 1).toordinal() - 730_120, dt.date(9999, 12, 31).toordinal() - 730_120  # from 2000-01-01 on
+
+
+@pytest.mark.parametrize(
+    ("oid", "form", "inside", "outside"),
+    [
+        (1082, ">i", (FIRST, LAST), (FIRST - 1, LAST + 1, -(2**31), 2**31 - 1)),
+        (1114, ">q", (FIRST * DAY_US, (LAST + 1) * DAY_US - 1), (FIRST * DAY_US - 1, (LAST + 1) * DAY_US)),
+        (1184, ">q", (FIRST * DAY_US, (LAST + 1) * DAY_US - 1), (-(2**63), 2**63 - 1)),
+    ],
+)
+def test_the_first_and_the_last_day_of_a_lake(
+    oid: int, form: str, inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    schema = TableSchema.build(MINE, "s", "t", [("c", oid, -1, None, False)])
+    cells = [TupleColumn("b", struct.pack(form, value)) for value in inside + outside]
+    rows = batch(log(*[write_message(Insert(MINE, TupleData((cell,)))) for cell in cells]))
+    found = decode_changes(rows, schema, unrepresentable="null").new[0]
+    assert [value.is_valid for value in found] == [True] * len(inside) + [False] * len(outside)
+    years = [str(value)[:4].rjust(4, "0") for value in found[:2].cast("string").to_pylist()]
+    assert years == ["0001", "9999"]
+    with pytest.raises(UnrepresentableError) as raised:
+        decode_changes(rows, schema)
+    assert raised.value.lsn == 1002

@@ -37,6 +37,47 @@ def test_a_numeric_is_a_decimal_when_it_fits(precision: int, scale: int, arrow: 
     assert column_type(1700, numeric_typmod(precision, scale)).arrow == arrow
 
 
+# OIDs and names as in src/include/catalog/pg_type.dat
+@pytest.mark.parametrize(
+    ("oid", "name", "codec", "arrow"),
+    [
+        (16, "bool", "bool", pa.bool_()),
+        (17, "bytea", "bytea", pa.binary()),
+        (19, "name", "text", pa.string()),
+        (20, "int8", "int8", pa.int64()),
+        (21, "int2", "int2", pa.int16()),
+        (23, "int4", "int4", pa.int32()),
+        (25, "text", "text", pa.string()),
+        (26, "oid", "oid", pa.int64()),
+        (114, "json", "text", pa.string()),
+        (142, "xml", "text", pa.string()),
+        (700, "float4", "float4", pa.float32()),
+        (701, "float8", "float8", pa.float64()),
+        (1042, "bpchar", "text", pa.string()),
+        (1043, "varchar", "text", pa.string()),
+        (1082, "date", "date", pa.date32()),
+        (1114, "timestamp", "timestamp", pa.timestamp("us")),
+        (1184, "timestamptz", "timestamptz", pa.timestamp("us", tz="UTC")),
+        (2950, "uuid", "uuid", pa.string()),
+        (3802, "jsonb", "jsonb", pa.string()),
+    ],
+)
+def test_a_type_is_known_by_its_oid_and_a_domain_by_its_name(
+    oid: int, name: str, codec: str, arrow: pa.DataType
+) -> None:
+    assert column_type(oid) == ColumnType(oid, -1, codec, arrow, True)
+    column = SimpleNamespace(flags=0, name="c", type_oid=16_400, typmod=-1)
+    relation = SimpleNamespace(relation_id=7, namespace="s", name="t", replica_identity="d", columns=(column,))
+    domain = SimpleNamespace(type_oid=16_400, namespace="", name=name)
+    made = TableSchema.from_relation(relation, {16_400: domain})  # type: ignore[arg-type]
+    assert made.columns[0].type == ColumnType(16_400, -1, codec, arrow, True)
+
+
+@pytest.mark.parametrize("typmod", [-1, 0, 3])
+def test_a_numeric_without_a_scale_is_output_text(typmod: int) -> None:
+    assert column_type(1700, typmod).arrow == pa.string()
+
+
 def test_types_without_a_row_are_output_text() -> None:
     for oid in (1700, 1007, 1186, 16_400):
         assert column_type(oid) == ColumnType(oid, -1, "output", pa.string(), False)

@@ -87,5 +87,47 @@ def test_what_no_server_takes(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_walsender_refuses(pairs: list[tuple[str, str]]) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError) as caught:
         PgoutputOptions.parse(pairs)
+    assert caught.value.offset == 0
+
+
+@pytest.mark.parametrize(("text", "offset"), [('"p', 0), ("a,b c", 2), ("a,", 0), ('a,""', 2), ("a b", 0), (",a", 0)])
+def test_a_list_of_names_goes_wrong_at_a_place(text: str, offset: int) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_publication_names(text)
+    assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(
+    ("arguments", "least"),
+    [
+        ({}, 1),
+        ({"streaming": "on"}, 2),
+        ({"two_phase": True}, 3),
+        ({"streaming": "on", "two_phase": True}, 3),
+        ({"streaming": "parallel"}, 4),
+        ({"streaming": "parallel", "two_phase": True}, 4),
+    ],
+)
+def test_the_lowest_version_that_has_it_will_do(arguments: dict[str, Any], least: int) -> None:
+    assert PgoutputOptions(("p",), least, **arguments).least_proto_version == least
+    if least > 1:
+        with pytest.raises(ConfigError, match=f"needs protocol version {least}, not {least - 1}"):
+            PgoutputOptions(("p",), least - 1, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming"),
+    [("parallel", "parallel"), ("PARALLEL", "parallel"), ("on", "on"), ("1", "on"), (None, "on"), ("off", "off")],
+)
+def test_streaming_is_a_boolean_or_parallel(given: str | None, streaming: str) -> None:
+    pairs = [("proto_version", "4"), ("publication_names", "p"), ("streaming", given)]
+    assert PgoutputOptions.parse(pairs).streaming == streaming
+
+
+@pytest.mark.parametrize(("given", "origin"), [("any", "any"), ("NONE", "none"), (None, None)])
+def test_origin_is_any_or_none(given: str | None, origin: str | None) -> None:
+    assert (
+        PgoutputOptions.parse([("proto_version", "4"), ("publication_names", "p"), ("origin", given)]).origin == origin
+    )

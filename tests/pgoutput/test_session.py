@@ -12,6 +12,7 @@ from wal2lake.pgoutput.messages import (
     BeginPrepare,
     Commit,
     CommitPrepared,
+    Delete,
     Insert,
     Message,
     Origin,
@@ -25,10 +26,11 @@ from wal2lake.pgoutput.messages import (
     StreamStop,
     Truncate,
     Type,
+    Update,
 )
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
-from wal2lake.pgoutput.tuples import NULL, TupleData
+from wal2lake.pgoutput.tuples import NULL, OldTuple, TupleData
 
 RELATION = Relation(5, "public", "t", "d", (RelationColumn(1, "id", 20, -1),))
 INSERT = Insert(5, TupleData((NULL,)))
@@ -97,29 +99,34 @@ def test_an_abort_says_whether_anything_of_its_transaction_was_sent(options: Pgo
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said", "offset"),
     [
-        (V1, [Begin(AT, 0, 7), StreamAbort(7, 8)]),
-        (V1, [INSERT]),
-        (V1, [Begin(AT, 0, 7), Begin(AT, 0, 8)]),
-        (V1, [Commit(0, AT, AT, 0)]),
-        (V1, [Begin(AT, 0, 7), INSERT]),
-        (V1, [Begin(AT, 0, 7), Truncate((5,), 0)]),
-        (V1, [Begin(AT, 0, 7), RELATION, Insert(5, TupleData(()))]),
-        (V1, [StreamStart(7, True)]),
-        (V2, [BeginPrepare(AT, AT, 0, 7, "g")]),
-        (V2, [StreamStop()]),
-        (V2, [StreamStart(7, True), StreamCommit(7, 0, AT, AT, 0)]),
-        (V2, [StreamAbort(7, 7, AbortInfo(AT, 0))]),
-        (V4, [StreamAbort(7, 7)]),
-        (V4, [BeginPrepare(AT, AT, 0, 7, "g"), Commit(0, AT, AT, 0)]),
+        (V1, [Begin(AT, 0, 7), StreamAbort(7, 8)], 0),
+        (V1, [INSERT], 0),
+        (V1, [Begin(AT, 0, 7), Begin(AT, 0, 8)], 0),
+        (V1, [Commit(0, AT, AT, 0)], 0),
+        (V1, [Begin(AT, 0, 7), INSERT], 0),
+        (V1, [Begin(AT, 0, 7), Truncate((5,), 0)], 0),
+        (V1, [Begin(AT, 0, 7), RELATION, Truncate((5, 6), 0)], 0),
+        (V1, [Begin(AT, 0, 7), RELATION, Insert(5, TupleData(()))], 0),
+        (V1, [Begin(AT, 0, 7), RELATION, Update(5, OldTuple("K", (NULL, NULL)), TupleData((NULL,)))], 0),
+        (V1, [Begin(AT, 0, 7), RELATION, Delete(5, OldTuple("K", ()))], 0),
+        (V1, [StreamStart(7, True)], 0),
+        (V2, [BeginPrepare(AT, AT, 0, 7, "g")], 0),
+        (V2, [StreamStop()], 0),
+        (V2, [StreamStart(7, True), StreamCommit(7, 0, AT, AT, 0)], 0),
+        (V2, [StreamAbort(7, 7, AbortInfo(AT, 0))], 9),
+        (V4, [StreamAbort(7, 7)], 9),
+        (V4, [BeginPrepare(AT, AT, 0, 7, "g"), Commit(0, AT, AT, 0)], 0),
     ],
 )
-def test_what_may_not_come_here(options: PgoutputOptions, said: list[PgoutputMessage]) -> None:
+def test_what_may_not_come_here(options: PgoutputOptions, said: list[PgoutputMessage], offset: int) -> None:
     sender = PgoutputSession(options)
-    with pytest.raises(ProtocolError):
-        for message in said:
-            sender.send(message)
+    for message in said[:-1]:
+        sender.send(message)
+    with pytest.raises(ProtocolError) as caught:
+        sender.send(said[-1])
+    assert caught.value.offset == offset
 
 
 def test_errors_carry_offset_and_lsn() -> None:

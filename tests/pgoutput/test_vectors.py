@@ -7,7 +7,16 @@ import pytest
 from tests.vectors import SERVERS, Capture, Server, captures, load
 from tests.vectors.coverage import missing
 from wal2lake.errors import ProtocolError
-from wal2lake.pgoutput.messages import Begin, Origin, Relation, StreamAbort, Type
+from wal2lake.pgoutput.messages import (
+    TRUNCATE_CASCADE,
+    TRUNCATE_RESTART_IDENTITY,
+    Begin,
+    Origin,
+    Relation,
+    StreamAbort,
+    Truncate,
+    Type,
+)
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received, State
 from wal2lake.wire.replication import XLogData, read_from_server
@@ -70,6 +79,19 @@ def test_subtransactions_are_told_apart(major: int) -> None:
     aborts = [received.message for received in heard if isinstance(received.message, StreamAbort)]
     assert [abort.xid == abort.subxid for abort in aborts] == [False, True]
     assert {abort.subxid for abort in aborts} <= {received.xid for received in heard}
+
+
+@pytest.mark.parametrize("major", SERVERS)
+def test_how_a_table_was_truncated_is_told(major: int) -> None:
+    capture = next(capture for server, capture in STREAMS if server.major == major and capture.name == "changes")
+    said = [statement for statement in capture.sql if statement.startswith("TRUNCATE")]
+    flags = [
+        TRUNCATE_CASCADE * ("CASCADE" in statement) | TRUNCATE_RESTART_IDENTITY * ("RESTART IDENTITY" in statement)
+        for statement in said
+    ]
+    truncates = [received.message for received in hear(capture) if isinstance(received.message, Truncate)]
+    assert [truncate.options for truncate in truncates] == flags
+    assert set(flags) == {0, TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY, 3}
 
 
 def test_every_documented_message_has_a_vector_of_every_server_that_says_it() -> None:

@@ -181,3 +181,12 @@ def test_errors_say_where(text: str, offset: int) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_command(text)
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [("DROP_REPLICATION_SLOT", "'the end of the command'"), ("DROP_REPLICATION_SLOT 5", "'5'")],
+)
+def test_an_error_says_what_was_found(command: str, found: str) -> None:
+    with pytest.raises(ProtocolError, match=f"Expected a name, found {found}"):
+        parse_command(command)
