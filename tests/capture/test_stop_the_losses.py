@@ -33,7 +33,7 @@ from wal2lake.pgoutput.messages import StreamAbort
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, execute, replication_connection
 from wal2lake.postgres.logical import LogicalStream, decoded
-from wal2lake.postgres.outputs import JsonLinesOutput
+from wal2lake.postgres.plugin_output import json_output
 from wal2lake.postgres.recv import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -78,7 +78,7 @@ def test_recv_passes_over_it_too(
     world.insert(4, 6)
     options = PgoutputOptions((world.name,), version, streaming=streaming)  # type: ignore[arg-type]
     dsn, chosen = short_of_memory.source.dsn, RecvOptions(until_lsn=world.wal_end(), plugin_options=options)
-    with closing(JsonLinesOutput(tmp_path / "lines", options)) as output:
+    with closing(json_output(tmp_path / "lines", options)) as output:
         recv(dsn, world.name, output, chosen)
     told = [json.loads(line)["message"] for line in (tmp_path / "lines").read_text().splitlines()]
     assert told == ["Begin", "Relation", "Insert", "Insert", "Insert", "Commit"]
@@ -144,7 +144,7 @@ def test_recv_ends_where_a_publication_was_missing(world: World, tmp_path: Path)
     world.insert(4, 6)
     world.sql(f"CREATE PUBLICATION {world.name} FOR TABLE {world.name}")
     options = PgoutputOptions((world.name,))
-    with closing(JsonLinesOutput(tmp_path / "lines", options)) as output, pytest.raises(PublicationError):
+    with closing(json_output(tmp_path / "lines", options)) as output, pytest.raises(PublicationError):
         recv(world.server.dsn, world.name, output, RecvOptions(plugin_options=options, status_interval_s=0.1))
     assert sum(json.loads(line)["message"] == "Insert" for line in (tmp_path / "lines").read_text().splitlines()) == 3
     assert world.confirmed() <= before
