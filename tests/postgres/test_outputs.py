@@ -159,6 +159,19 @@ def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path:
     assert path.read_bytes() == b"rotated\n"
 
 
+def test_a_transaction_whose_end_was_not_flushed_yet_is_whole(tmp_path: Path) -> None:
+    """Its beginning is in the file behind the last whole one: what is torn behind it must not take that along."""
+    path, sent = tmp_path / "lines", [write_message(message) for message in STREAM]
+    with closing(json_output(path, PgoutputOptions(("p",)))) as output:
+        for payload in sent[:3]:
+            output.write(XLogData(LSN(16), LSN(16), 0, payload))
+        output.flush()
+        for payload in [*sent[3:], write_message(Begin(LSN(80), 0, 10)), write_message(INSERT)]:
+            output.write(XLogData(LSN(16), LSN(16), 0, payload))
+    told = [json.loads(line)["message"] for line in path.read_text().splitlines()]
+    assert told == [type(message).__name__ for message in STREAM]
+
+
 def test_another_plugins_text_goes_into_data(tmp_path: Path) -> None:
     output = JsonLinesOutput(tmp_path / "lines")
     output.write(XLogData(LSN(16), LSN(16), 0, b"COMMIT \xff"))

@@ -43,7 +43,7 @@ class PluginCalls:
                 self._plugin.startup_cb(ctx, options, is_init)
             except ConfigError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failure("startup_cb", error, None) from error
         ctx.output_type = options.output_type
         return options
@@ -70,7 +70,7 @@ class PluginCalls:
         ctx.write_location = change.lsn
         try:
             self._change_cb(ctx, txn, relation, change)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failure("change_cb", error, change.lsn, relation) from error
         if ctx.prepared_write:
             raise self._unwritten("change_cb", relation)
@@ -116,7 +116,7 @@ class PluginCalls:
         function: Callable[..., Any] = getattr(self._plugin, callback)
         try:
             result = function(ctx, *arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failure(callback, error, location, relation) from error
         if ctx.prepared_write:
             raise self._unwritten(callback, relation)
@@ -124,10 +124,11 @@ class PluginCalls:
         return result
 
     def _failure(
-        self, callback: str, error: Exception, lsn: LSN | None, relation: Relation | None = None
+        self, callback: str, error: BaseException, lsn: LSN | None, relation: Relation | None = None
     ) -> Wal2LakeError:
         """An exception's own text may hold cell values: only errors of this house, which never do, are quoted. What
         waiting mends (the catalog's server is away) is not the plugin's failure."""
+        self.ctx.close_output()  # or the next callback, shutdown_cb, would be blamed for the write that was broken off
         if isinstance(error, Wal2LakeError) and error.transient:
             return error
         frames = traceback.extract_tb(error.__traceback__)

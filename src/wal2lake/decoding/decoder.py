@@ -29,7 +29,7 @@ from wal2lake.decoding.rows import ROW_TAGS, Relations
 from wal2lake.decoding.types import TypeNames
 from wal2lake.decoding.ways import IntoBuffer, Nowhere, ToPlugin, Way, replay
 from wal2lake.errors import PluginError, ProtocolError
-from wal2lake.lsn import LSN
+from wal2lake.lsn import LSN, LSN_MAX
 from wal2lake.pgoutput import messages as m
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
@@ -216,7 +216,7 @@ class Decoder:
             (self._way or self._opened(lsn)).message(lsn, xid, payload)
         elif message.lsn >= self.delivered_lsn:
             self._calls.message(None, message.lsn, message.prefix, message.content)
-            self.delivered_lsn = LSN(message.lsn + 1)
+            self.delivered_lsn = LSN(min(int(message.lsn) + 1, LSN_MAX))
 
     def _opened(self, lsn: LSN = LSN(0)) -> Way:  # noqa: B008 - immutable
         """The way of the open transaction, decided now that its origin is known."""

@@ -100,8 +100,12 @@ class PluginOutput(RawOutput):
 
     def _cut(self) -> None:
         """Forget what belongs to no whole transaction, in the file too, if it can be: a file that somebody else has
-        written to or rotated meanwhile is left as it is."""
+        written to or rotated meanwhile is left as it is.
+
+        What is whole is written first: its beginning may be what the file ends with.
+        """
         del self._lines[self._whole :]
+        self.flush()
         if not self._regular or self._size == self._boundary:
             return
         with writing(self._path):
