@@ -6,7 +6,7 @@ log's index.
 The rule: nothing is decided from memory. What is applied stands in the tables' commits, what is read in the log's
 folder, how far the stream is in its checkpoint; so it may be killed anywhere and started again. Every table of a
 batch ends at the same LSN. A table that cannot go on is quarantined, durably and with its reason; the others go on,
-the log keeps what it will need (a consumer of its own), and each start tries it again.
+the log keeps what it will need, and each start tries it again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _STATUS_S = 1.0
-_HOUSEKEEPING_S = 30.0  # new tables are discovered for, old segments removed
+_HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
 _logger = logging.getLogger(__name__)
 
 
