@@ -51,12 +51,13 @@ class Stream(Protocol):
 
 
 class Engine(Protocol):
-    """Jobs and one stream, between ``__enter__``, which may take a while, and ``__exit__``."""
+    """Jobs and one stream, between ``__enter__`` and ``__exit__``."""
 
     def committed_lsn(self) -> int | None:
         """The end of the last batch that the checkpoint counts as done; None when there is none. At any time."""
 
-    def __enter__(self) -> Jobs: ...
+    def __enter__(self) -> Jobs:
+        """May take a while. A checkpoint that is damaged counts as none from then on."""
 
     def __exit__(self, *failure: object) -> None: ...
 
@@ -64,6 +65,6 @@ class Engine(Protocol):
         """Call ``batch`` with (number, start, end) for each batch (start, end], in a thread of the stream's own.
 
         Each ends at the end LSN of a transaction, and is called again, the same, until it returned once. Without a
-        checkpoint, or with one that is damaged, the first starts at ``beginning``, where the log begins.
+        checkpoint the first starts at ``beginning``, where the log begins.
         ``available_now``: end when the log as it is now is done.
         """

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Batch, Item, Result
 from wal2lake.pipeline.loop import Pipeline
@@ -60,6 +61,7 @@ class SparkEngine:
         return committed_lsn(self._checkpoint)
 
     def __enter__(self) -> SparkJobs:
+        require_readable(self._checkpoint, ChangeLog.open(self._config.log.path).beginning())
         self._guest = running_session() is not None
         self._spark = build_session(self._config)
         return SparkJobs(self._spark)
@@ -70,7 +72,6 @@ class SparkEngine:
 
     def stream(self, beginning: int, batch: Batch, *, available_now: bool) -> SparkStream:
         assert self._spark is not None
-        require_readable(self._checkpoint, beginning)
 
         def each(_: DataFrame, number: int) -> None:
             batch(number, *batch_bounds(self._checkpoint, number, beginning))
