@@ -91,7 +91,7 @@ def _copied(postgres: EmbeddedPostgres, slot: str) -> str:
 def _ours(postgres: EmbeddedPostgres, backlog: str, file: str, end: str) -> None:
     slot = _copied(postgres, f"{backlog}_pgoutput")
     stream = PgoutputOptions((common.PUBLICATION,))
-    with closing(PluginOutput(file, lambda write, _: Decoder("test_decoding", (), stream, write))) as output:
+    with closing(PluginOutput(file, lambda write: Decoder("test_decoding", (), stream, write))) as output:
         recv(postgres.dsn, slot, output, RecvOptions(until_lsn=LSN.parse(end), plugin_options=output.decoder.stream))
 
 

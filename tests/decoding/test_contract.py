@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.decoding.walsender import ONE_PIECE, Listening, Walsender
+from tests.decoding.walsender import ONE_PIECE, TWO_PHASE, Listening, Walsender
 from wal2lake.decoding import (
     LogicalDecodingContext,
     OutputPlugin,
@@ -22,7 +25,7 @@ from wal2lake.decoding import (
 from wal2lake.decoding.plugin import STREAMING_REQUIRED, TWO_PHASE_REQUIRED, check_callbacks
 from wal2lake.errors import ConfigError, PluginError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.messages import Truncate
+from wal2lake.pgoutput.messages import Message, StreamAbort, Truncate
 from wal2lake.testing.stream import insert, relation
 
 Act = Callable[[LogicalDecodingContext], None]
@@ -97,12 +100,97 @@ def test_begin_change_and_commit_are_always_required(missing: str) -> None:
         ("absent", "There is no output plugin absent"),
         ("no.such.module:Plugin", "cannot be loaded"),
         ("wal2lake.lsn:LSN", "is not an output plugin"),
-        ("wal2lake.lsn:Absent", "cannot be loaded"),
+        ("wal2lake.lsn:Absent", "The module wal2lake.lsn has no Absent.*must be a class"),
+        ("os:Nope", "The module os has no Nope.*must be a class"),
+        ("wal2lake.decoding.plugins.test_decoding:Nope", "has no Nope. Its output plugins: TestDecoding"),
+        (":Nope", "names no output plugin. Write it as module:Class"),
+        ("os:", "names no output plugin"),
     ],
 )
 def test_what_cannot_be_loaded_says_why(name: str, why: str) -> None:
-    with pytest.raises(PluginError, match=why):
+    with pytest.raises(PluginError) as failed:
         load_plugin(name)
+    assert re.search(why, str(failed.value))
+
+
+LEAST = """
+from wal2lake.decoding import OutputPlugin
+
+
+class Mine(OutputPlugin):
+    def __init__(self):
+        {init}
+
+    def begin_cb(self, ctx, txn): ...
+    def change_cb(self, {arguments}): ...
+    def commit_cb(self, ctx, txn, commit_lsn): ...
+"""
+RIGHT = "ctx, txn, relation, change"
+BROKEN_MODULES = [
+    ("raise RuntimeError('secret')", "cannot be loaded: RuntimeError at broken{}.py, line 1."),
+    ("import json; json.loads('secret')", "cannot be loaded: JSONDecodeError at broken{}.py, line 1."),
+    ("import secret_module", "cannot be loaded: ModuleNotFoundError at broken{}.py, line 1."),
+    ("import sys; sys.exit('secret')", "cannot be loaded: SystemExit at broken{}.py, line 1."),
+    ("\n'secret' = 1", "cannot be loaded: SyntaxError at broken{}.py, line 2."),
+    (LEAST.format(init="{}['secret']", arguments=RIGHT), "cannot be made: KeyError at broken{}.py, line 7."),
+    (LEAST.format(init="pass", arguments="ctx, txn, change"), "has a change_cb at broken{}.py, line 10 that cannot"),
+]
+
+
+@pytest.mark.parametrize("number, text, why", [(n, *case) for n, case in enumerate(BROKEN_MODULES)])
+def test_a_module_that_is_broken_is_told_by_its_line(
+    number: int, text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"broken{number}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError) as failed:
+        load_plugin(f"broken{number}:Mine")
+    assert why.format(number) in str(failed.value) and "secret" not in str(failed.value)
+
+
+def _made(**callbacks: Callable[..., object]) -> OutputPlugin:
+    names = [name for name in vars(OutputPlugin) if name.endswith("_cb")]
+    return type("Made", (OutputPlugin,), {name: lambda *_: None for name in names} | callbacks)()
+
+
+def _everything() -> Walsender:
+    """What has every callback called once."""
+    sender, outside = Walsender(TWO_PHASE), Message(False, LSN(0x999), "p", b"c")
+    inside = replace(outside, transactional=True)
+    row, emptied = insert(1, "secret"), Truncate((16384,), 0)
+    sender.transaction(701, relation(), row, emptied, inside)
+    sender.send(outside)
+    sender.prepared(702, "a", row)
+    sender.commit_prepared(702, "a")
+    sender.prepared(703, "b", row)
+    sender.rollback_prepared(703, "b")
+    sender.chunk(704, row, emptied, inside, (705, row), first=True)
+    sender.send(StreamAbort(704, 705))
+    sender.stream_commit(704)
+    sender.chunk(706, row, first=True)
+    sender.stream_prepare(706, "c")
+    return sender
+
+
+@pytest.mark.parametrize("callback", [name for name in vars(OutputPlugin) if name.endswith("_cb")])
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, KeyboardInterrupt])
+def test_whatever_a_callback_raises_is_told_by_its_name(callback: str, kind: type[BaseException]) -> None:
+    def fail(*arguments: object) -> None:
+        raise kind("secret")
+
+    told = KeyboardInterrupt if kind is KeyboardInterrupt else PluginError
+    with pytest.raises(told) as failed:
+        listening = Listening(_made(**{callback: fail}), TWO_PHASE)
+        listening.hear(_everything())
+        listening.decoder.close()
+    if kind is not KeyboardInterrupt:
+        assert f"Made failed in {callback}: {kind.__name__} at test_contract.py, line" in str(failed.value)
+        assert "secret" not in str(failed.value)
+
+
+def test_an_instance_is_checked_as_a_class_is() -> None:
+    with pytest.raises(PluginError, match="does not define"):
+        Listening(OutputPlugin(), ONE_PIECE)
 
 
 def _decode_one_row(act: Act) -> Listening:

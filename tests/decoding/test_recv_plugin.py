@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,11 +46,15 @@ def slot(server: EmbeddedPostgres) -> Iterator[str]:
 def _recv(
     server: EmbeddedPostgres, folder: Path, *arguments: str, until: str, dsn: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    command = [
+    command = _command(server, *arguments, until=until, dsn=dsn)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60, check=False)
+
+
+def _command(server: EmbeddedPostgres, *arguments: str, until: str, dsn: str = "") -> list[str]:
+    return [
         sys.executable, "-m", "wal2lake", "recv", SLOT, "--dsn", dsn or server.dsn, "--publication", SLOT, "--no-loop",
         "--until-lsn", until, *arguments,
     ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60, check=False)
 
 
 def _commit(server: EmbeddedPostgres, *statements: str) -> str:
@@ -139,26 +145,51 @@ def test_a_plugin_that_fails_loses_and_repeats_nothing(server: EmbeddedPostgres,
 
 
 SLOW = """
-import time
+import pathlib, time
 from wal2lake.decoding.plugins.test_decoding import TestDecoding
 
 
 class Slow(TestDecoding):
     def change_cb(self, ctx, txn, relation, change):
-        time.sleep(0.004)
+        if change.newtuple[0] == "13":
+            pathlib.Path("working").touch()
+            time.sleep({seconds})
         super().change_cb(ctx, txn, relation, change)
 """
 
 
-def test_the_server_hears_of_us_while_a_plugin_works(server: EmbeddedPostgres, slot: str, tmp_path: Path) -> None:
-    """A held transaction takes three times as long as the server waits for a sign of life."""
-    (tmp_path / "mine.py").write_text(SLOW)
-    until = _insert(server, *range(700))
+@pytest.mark.parametrize("streaming", ["off", "on"])
+def test_the_server_hears_of_us_while_a_callback_works(
+    server: EmbeddedPostgres, slot: str, tmp_path: Path, streaming: str
+) -> None:
+    """One row takes three times as long as the server waits for a sign of life, and what follows fills the socket."""
+    (tmp_path / "mine.py").write_text(SLOW.format(seconds=3))
+    until = _commit(server, "INSERT INTO plugged SELECT i, repeat('x', 500) FROM generate_series(13, 9000) i")
     impatient = f"{server.dsn} options='-c wal_sender_timeout=1s -c logical_decoding_work_mem=64kB'"
-    arguments = ("--python-plugin", "mine:Slow", "-o", "include-xids=0", "--streaming", "on", "-s", "0.3")
+    arguments = ("--python-plugin", "mine:Slow", "-o", "include-xids=0", "--streaming", streaming, "-s", "0")
     done = _recv(server, tmp_path, *arguments, until=until, dsn=impatient)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == _lines([*range(700)])
+    assert done.stdout.splitlines() == _lines([*range(13, 9001)])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_a_callback_ends_at_once_and_the_next_run_goes_on(
+    server: EmbeddedPostgres, slot: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "mine.py").write_text(SLOW.format(seconds=50))
+    _insert(server, 1)
+    until = _insert(server, 12, 13, 14)
+    arguments = ("--python-plugin", "mine:Slow", "-o", "include-xids=0", "--file", "out")
+    process = subprocess.Popen(_command(server, *arguments, until=until), stderr=subprocess.PIPE, cwd=tmp_path)
+    while not (tmp_path / "working").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130 and b"Run it again: it goes on where it stopped" in told
+    assert (tmp_path / "out").read_text().splitlines() == _lines([1])
+    (tmp_path / "mine.py").write_text(SLOW.format(seconds=0))
+    assert _recv(server, tmp_path, *arguments, until=until).returncode == 0
+    assert (tmp_path / "out").read_text().splitlines() == _lines([1], [12, 13, 14])
 
 
 def test_an_option_is_refused_before_the_slot_is_made(server: EmbeddedPostgres, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from wal2lake.pgoutput.messages import (
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
+from wal2lake.postgres import plugin_output
 from wal2lake.postgres.files import write_durably
 from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
 from wal2lake.postgres.physical.basebackup import inside
@@ -152,11 +153,27 @@ def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path:
         before = path.read_bytes()
         write(output, *torn)
         assert len(path.read_bytes()) > len(before)
-        output.begin_stream(lambda: None)
+        output.begin_stream()
         assert path.read_bytes() == before
         write(output, *torn)
         path.write_bytes(b"rotated\n")
     assert path.read_bytes() == b"rotated\n"
+
+
+def test_a_large_transaction_goes_into_the_file_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_output, "_GATHER", 2)
+    sent, sizes = [write_message(message) for message in STREAM], list[int]()
+    with closing(json_output(tmp_path / "lines", PgoutputOptions(("p",)))) as output:
+        for payload in sent:
+            output.write(XLogData(LSN(16), LSN(16), 0, payload))
+            sizes.append((tmp_path / "lines").stat().st_size)
+        assert output.signalled() is False
+        with pytest.raises(KeyboardInterrupt):  # a signal came while it wrote
+            for payload in (write_message(Begin(LSN(80), 0, 10)), *sent[2:5]):
+                output.write(XLogData(LSN(16), LSN(16), 0, payload))
+    assert len(set(sizes)) > 2
+    told = [json.loads(line)["message"] for line in (tmp_path / "lines").read_text().splitlines()]
+    assert told == [type(message).__name__ for message in STREAM]
 
 
 def test_a_transaction_whose_end_was_not_flushed_yet_is_whole(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _held(server: EmbeddedPostgres, path: Path) -> list[str]:
     end = LSN.parse(server.psql("SELECT pg_current_wal_lsn()"))
     wished = PgoutputOptions(("held",), 3, two_phase=True)
     options: PluginOptions = [("include-xids", "0")]
-    with closing(PluginOutput(path, lambda write, _: Decoder("test_decoding", options, wished, write))) as output:
+    with closing(PluginOutput(path, lambda write: Decoder("test_decoding", options, wished, write))) as output:
         recv(server.dsn, "held", output, RecvOptions(until_lsn=end, plugin_options=output.decoder.stream))
     return path.read_text().splitlines()
 

@@ -63,7 +63,7 @@ def main() -> None:
         signal.signal(number, _interrupted)
     try:
         app()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         explained = _explained(error)
         if explained is None:
             raise
@@ -71,10 +71,12 @@ def main() -> None:
         sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
 
 
-def _explained(error: Exception) -> Wal2LakeError | None:
+def _explained(error: BaseException) -> Wal2LakeError | None:
     """What ``error`` means to the user; None for a defect of ours, whose traceback is worth a report."""
     if isinstance(error, Wal2LakeError):
         return error
+    if isinstance(error, KeyboardInterrupt):  # a plugin's own; signals raise InterruptedByUser
+        return InterruptedByUser("Interrupted.")
     if isinstance(error, psycopg.Error):
         return map_error(error)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRAS:

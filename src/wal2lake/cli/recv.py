@@ -7,7 +7,7 @@ then is a slot made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -148,7 +148,7 @@ def recv(
             _create(dsn, slot, options, made, if_not_exists)
         reconnect_s = None if no_loop else RECONNECT_S
         chosen = RecvOptions(start_lsn or LSN(0), until_lsn, options, status_interval, fsync_interval, reconnect_s)
-        with stop_on_signals() as stop:
+        with stop_on_signals(output.signalled) as stop:
             receive(dsn, slot, output, chosen, stop, on_wait=say_waiting)
 
 
@@ -165,10 +165,10 @@ class _Decoding(NamedTuple):
 def _plugin_output(file: str | None, message_format: MessageFormat, decoding: _Decoding) -> PluginOutput:
     """The plugin is started here, and refuses its options before the server hears of anything."""
 
-    def make(write: Writer, progress: Callable[[], None]) -> Decoder:
+    def make(write: Writer) -> Decoder:
         name, options, stream, catalog, is_init = decoding
         plugin = load_local_plugin(name)
-        return Decoder(plugin, options, stream, write, is_init=is_init, catalog=catalog, on_progress=progress)
+        return Decoder(plugin, options, stream, write, is_init=is_init, catalog=catalog)
 
     output = PluginOutput(file or STDOUT, make, as_json=message_format is MessageFormat.JSON)
     if output.decoder.plugin_options.receive_rewrites:

@@ -9,7 +9,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -54,10 +54,17 @@ def refuse(context: typer.Context, names: Sequence[str], reason: str, hint: str 
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM end the stream in order."""
+def stop_on_signals(signalled: Callable[[], bool] = lambda: False) -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM end the stream in order. Where ``signalled`` says True, an output plugin's code runs, which
+    may take minutes and knows nothing of us: there they raise KeyboardInterrupt as well."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(*_: object) -> None:
+        stop.set()
+        if signalled():
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -5,12 +5,12 @@ Source: the callback wrappers in src/backend/replication/logical/logical.c.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from wal2lake.decoding.changes import ReorderBufferChange, ReorderBufferTXN, TruncateChange
 from wal2lake.decoding.context import LogicalDecodingContext
+from wal2lake.decoding.failures import INTERRUPTS, told
 from wal2lake.decoding.plugin import OutputPlugin, OutputPluginOptions, defines, has_two_phase, streams
 from wal2lake.decoding.relation import Relation
 from wal2lake.errors import ConfigError, PluginError, Wal2LakeError
@@ -43,7 +43,7 @@ class PluginCalls:
                 self._plugin.startup_cb(ctx, options, is_init)
             except ConfigError:
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 raise self._failure("startup_cb", error, None) from error
         ctx.output_type = options.output_type
         return options
@@ -70,7 +70,7 @@ class PluginCalls:
         ctx.write_location = change.lsn
         try:
             self._change_cb(ctx, txn, relation, change)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._failure("change_cb", error, change.lsn, relation) from error
         if ctx.prepared_write:
             raise self._unwritten("change_cb", relation)
@@ -116,7 +116,7 @@ class PluginCalls:
         function: Callable[..., Any] = getattr(self._plugin, callback)
         try:
             result = function(ctx, *arguments)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._failure(callback, error, location, relation) from error
         if ctx.prepared_write:
             raise self._unwritten(callback, relation)
@@ -126,16 +126,15 @@ class PluginCalls:
     def _failure(
         self, callback: str, error: BaseException, lsn: LSN | None, relation: Relation | None = None
     ) -> Wal2LakeError:
-        """An exception's own text may hold cell values: only errors of this house, which never do, are quoted. What
-        waiting mends (the catalog's server is away) is not the plugin's failure."""
+        """What waiting mends (the catalog's server is away) is not the plugin's failure; nor is Ctrl-C, which is raised
+        here as it came."""
         self.ctx.close_output()  # or the next callback, shutdown_cb, would be blamed for the write that was broken off
+        if isinstance(error, INTERRUPTS):
+            raise error
         if isinstance(error, Wal2LakeError) and error.transient:
             return error
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else "unknown"
-        what = error.message if isinstance(error, Wal2LakeError) else f"{type(error).__name__} at {place}."
         return PluginError(
-            f"The output plugin {self._name} failed in {callback}: {what}",
+            f"The output plugin {self._name} failed in {callback}: {told(error, type(self._plugin).__module__)}",
             hint="Nothing from here on was acknowledged: mend the plugin and start again.",
             relation=None if relation is None else str(relation),
             lsn=lsn,

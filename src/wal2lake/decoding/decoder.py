@@ -23,7 +23,7 @@ from wal2lake.decoding.calls import PluginCalls
 from wal2lake.decoding.changes import ReorderBufferTXN
 from wal2lake.decoding.context import Catalog, LogicalDecodingContext, PluginOptions, Writer
 from wal2lake.decoding.loader import load_plugin
-from wal2lake.decoding.plugin import OutputPlugin, defines
+from wal2lake.decoding.plugin import OutputPlugin, check_callbacks, defines
 from wal2lake.decoding.reorderbuffer import MEMORY_LIMIT, ReorderBuffer
 from wal2lake.decoding.rows import ROW_TAGS, Relations
 from wal2lake.decoding.types import TypeNames
@@ -65,7 +65,6 @@ class Decoder:
     pgoutput; ``self.stream`` then is what must be asked of a server, with what the plugin needs added, unless ``fixed``
     says that the stream is there already. ``is_init``: this command makes the slot. ``server_version``: whose stream it
     is (server_version_num), where that is known. ``memory_limit`` (bytes) and ``spill_dir``: see ReorderBuffer.
-    ``on_progress`` is called now and then while a held transaction is given out: the server must hear that we live.
 
     Raises what the plugin refuses its options with; PluginError.
     """
@@ -83,9 +82,9 @@ class Decoder:
         server_version: int | None = None,
         memory_limit: int = MEMORY_LIMIT,
         spill_dir: str | Path | None = None,
-        on_progress: Callable[[], None] | None = None,
     ) -> None:
         loaded = load_plugin(plugin) if isinstance(plugin, str) else plugin
+        check_callbacks(type(loaded))
         self.ctx = LogicalDecodingContext(options, stream, write, catalog)
         self.ctx.server_version = server_version
         self._calls = PluginCalls(loaded, self.ctx)
@@ -97,7 +96,6 @@ class Decoder:
         self.delivered_lsn = LSN(0)
         self.buffer = ReorderBuffer(memory_limit, spill_dir)
         self._catalog = catalog
-        self._progress = on_progress or _nothing
         self._relations = Relations()
         self._prepared: dict[int, ReorderBufferTXN] = {}
         self._filtered: set[int] = set()
@@ -419,7 +417,7 @@ class Decoder:
         self.buffer.forget(txn.xid)
 
     def _replay(self, txn: ReorderBufferTXN, begin: str) -> None:
-        replay(self.buffer, txn.xid, self._relations.versions, self._begun(begin, txn), self._progress)
+        replay(self.buffer, txn.xid, self._relations.versions, self._begun(begin, txn))
 
     def _stream_prepare(self, message: m.StreamPrepare, lsn: LSN) -> None:
         txn = self._streamed(message.xid, lsn)
@@ -449,10 +447,6 @@ class Decoder:
             self._replay(txn, "begin_prepare_cb")
             self._prepare_delivered("prepare_cb", txn)
             self.buffer.forget(txn.xid)
-
-
-def _nothing() -> None:
-    """Nobody waits for news of the progress."""
 
 
 def _without_xid(payload: bytes) -> tuple[int, bytes]:

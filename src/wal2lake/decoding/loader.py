@@ -6,13 +6,16 @@ CREATE_REPLICATION_SLOT asks for a library; whose code runs is the caller's deci
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
+from wal2lake.decoding.failures import INTERRUPTS, told
 from wal2lake.decoding.plugin import OutputPlugin, check_callbacks
 from wal2lake.errors import PluginError
 
+_A_CLASS: Final = "It must be a class that extends wal2lake.decoding.OutputPlugin."
 ENTRY_POINTS: Final = "wal2lake.output_plugins"
 BUILT_IN: Final = {
     "debezium": "wal2lake.decoding.plugins.debezium:Debezium",
@@ -29,14 +32,16 @@ def plugin_names() -> list[str]:
 
 
 def load_plugin(name: str) -> OutputPlugin:
-    """A new instance of the plugin; raises PluginError when there is none, or callbacks are missing."""
+    """A new instance of the plugin; raises PluginError when there is none, when callbacks are missing or take other
+    arguments, or when its module or its ``__init__`` raises."""
     loaded = _find(name)
     if not (isinstance(loaded, type) and issubclass(loaded, OutputPlugin)):
-        raise PluginError(
-            f"{name} is not an output plugin.", hint="It must be a class that extends wal2lake.decoding.OutputPlugin."
-        )
+        raise PluginError(f"{name} is not an output plugin.", hint=_A_CLASS)
     check_callbacks(loaded)
-    return loaded()
+    try:
+        return loaded()
+    except BaseException as error:
+        raise _failure(f"The output plugin {name} cannot be made", error, loaded.__module__) from error
 
 
 def _find(name: str) -> object:
@@ -52,13 +57,39 @@ def _find(name: str) -> object:
 
 def _imported(reference: str) -> object:
     module, _, path = reference.partition(":")
-    try:
-        found: object = import_module(module)
-        for attribute in path.split("."):
-            found = getattr(found, attribute)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise PluginError(
-            f"The output plugin {reference} cannot be loaded: {error}.",
-            hint="Its module must be importable: installed, or in a folder of PYTHONPATH.",
-        ) from error
+    if not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
+        raise PluginError(f"{reference} names no output plugin.", hint="Write it as module:Class.")
+    found = _module(module, reference)
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            raise PluginError(f"The module {module} has no {path}.", hint=_classes_of(module))
+        found = getattr(found, attribute)
     return found
+
+
+def _module(module: str, reference: str) -> object:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise PluginError(
+                f"The output plugin {reference} cannot be loaded: there is no module {error.name}.",
+                hint="Its module must be importable: installed, or in a folder of PYTHONPATH.",
+            ) from error
+        raise _failure(f"The output plugin {reference} cannot be loaded", error, module) from error
+    except BaseException as error:
+        raise _failure(f"The output plugin {reference} cannot be loaded", error, module) from error
+
+
+def _failure(what: str, error: BaseException, module: str) -> PluginError:
+    if isinstance(error, INTERRUPTS):
+        raise error
+    return PluginError(f"{what}: {told(error, module)}", hint=f"Mend its module {module}.")
+
+
+def _classes_of(module: str) -> str:
+    """The module is there: what might have been meant."""
+    values = vars(sys.modules[module]).values()
+    names = [value.__name__ for value in values if isinstance(value, type) and value.__module__ == module]
+    plugins = [name for name in names if issubclass(getattr(sys.modules[module], name, int), OutputPlugin)]
+    return f"Its output plugins: {', '.join(plugins)}." if plugins else _A_CLASS

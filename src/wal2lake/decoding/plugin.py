@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from inspect import getattr_static, signature
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from wal2lake.errors import PluginError
@@ -197,6 +198,9 @@ _STREAMING: Final = (*STREAMING_REQUIRED, "stream_message_cb", "stream_truncate_
 _TWO_PHASE: Final = (*TWO_PHASE_REQUIRED, "stream_prepare_cb", "filter_prepare_cb")
 
 
+_CALLBACKS: Final = tuple(name for name in vars(OutputPlugin) if name.endswith("_cb"))
+
+
 def defines(plugin: type[OutputPlugin], callback: str) -> bool:
     """Whether the plugin has this callback."""
     return getattr(plugin, callback) is not getattr(OutputPlugin, callback)
@@ -213,7 +217,11 @@ def has_two_phase(plugin: type[OutputPlugin]) -> bool:
 
 
 def check_callbacks(plugin: type[OutputPlugin]) -> None:
-    """Raise PluginError for the callbacks that are missing beside those that are there."""
+    """Raise PluginError for the callbacks that are missing beside those that are there, and for those that cannot be
+    called as PostgreSQL calls them."""
+    for name in _CALLBACKS:
+        if defines(plugin, name):
+            _require_arguments(plugin, name)
     _require(plugin, REQUIRED, "Every output plugin")
     if streams(plugin):
         _require(plugin, STREAMING_REQUIRED, "An output plugin that streams")
@@ -221,6 +229,22 @@ def check_callbacks(plugin: type[OutputPlugin]) -> None:
         _require(plugin, TWO_PHASE_REQUIRED, "An output plugin with two-phase commit")
     if streams(plugin) and has_two_phase(plugin):
         _require(plugin, ("stream_prepare_cb",), "An output plugin that streams and has two-phase commit")
+
+
+def _require_arguments(plugin: type[OutputPlugin], name: str) -> None:
+    wanted = list(signature(getattr(OutputPlugin, name)).parameters)
+    callback, bound = getattr(plugin, name), isinstance(getattr_static(plugin, name), staticmethod | classmethod)
+    try:
+        signature(callback).bind(*(wanted[1:] if bound else wanted))
+    except TypeError:
+        code = getattr(callback, "__code__", None)
+        place = "" if code is None else f" at {code.co_filename.rpartition('/')[2]}, line {code.co_firstlineno}"
+        raise PluginError(
+            f"The output plugin {plugin.__qualname__} has a {name}{place} that cannot be called as it will be.",
+            hint=f"It is called as {name}({', '.join(wanted)}).",
+        ) from None
+    except ValueError:  # a callable that does not tell
+        return
 
 
 def _require(plugin: type[OutputPlugin], callbacks: Sequence[str], who: str) -> None:

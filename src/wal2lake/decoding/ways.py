@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from wal2lake.decoding.calls import PluginCalls
 from wal2lake.decoding.changes import ReorderBufferTXN, TruncateChange
@@ -14,8 +14,6 @@ from wal2lake.decoding.rows import read_change
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY, Message, Truncate
-
-_PROGRESS_EVERY: Final = 100  # messages; CHANGES_THRESHOLD in ReorderBufferProcessTXN
 
 
 class Way(Protocol):
@@ -88,13 +86,9 @@ class IntoBuffer:
         self._buffer.append(self._xid, lsn, xid, 0, payload)
 
 
-def replay(
-    buffer: ReorderBuffer, xid: int, versions: Sequence[Relation], way: Way, progress: Callable[[], None]
-) -> None:
-    """Send what is held of ``xid`` on its ``way``; ``progress`` is called now and then, for that may take minutes."""
-    for number, (lsn, subxid, version, payload) in enumerate(buffer.replay(xid)):
-        if number % _PROGRESS_EVERY == 0:
-            progress()
+def replay(buffer: ReorderBuffer, xid: int, versions: Sequence[Relation], way: Way) -> None:
+    """Send what is held of ``xid`` on its ``way``."""
+    for lsn, subxid, version, payload in buffer.replay(xid):
         tag = payload[:1]
         if tag == Truncate.tag:
             end = len(payload) - 4 * version

@@ -3,7 +3,7 @@
 ``acknowledge`` is the only thing that moves the slot: what is flushed is what the caller says is durable; until it has
 said anything the server is told 0/0, also where ``start_lsn`` is ahead of the slot. The rest is kept for it: status
 goes out every ``status_interval_s`` and whenever the server asks (when exactly, and why: replication.py), from within
-``receive``; so whoever needs longer reads in another thread (stream.py), or uses `wal2lake.connect`.
+``receive``; so whoever needs longer uses PatientStream, whose thread reads ahead (stream.py), or `wal2lake.connect`.
 
 Behind the last change lies WAL without one, which only a keepalive tells of. Who iterates does not see it; so there,
 once the caller has acknowledged all changes that came before a keepalive, the keepalive's WAL end is acknowledged too
@@ -24,10 +24,12 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
 from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import connect_replication
-from wal2lake.postgres.replication import FAREWELL_S, Replication, start_logical
-from wal2lake.postgres.waiting import wait
+from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.replication import FAREWELL_S, STATUS_INTERVAL_S, Replication, start_logical
+from wal2lake.postgres.stream import ReadAhead
+from wal2lake.postgres.waiting import Exchange, wait
 from wal2lake.wire.commands import StartLogicalReplication
-from wal2lake.wire.replication import ServerMessage, XLogData, read_from_server
+from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData, read_from_server
 
 _TICK_S = 1.0
 
@@ -74,11 +76,14 @@ class LogicalStream:
                 require_publications(pgconn, self._options.publication_names)
             given = self._options.build(version) if isinstance(self._options, PgoutputOptions) else self._options
             command = StartLogicalReplication(self.slot, self._start_lsn, given).build(version)
-            self._stream = wait(start_logical(pgconn, command, interval_s=self._interval_s), pgconn.socket)
+            self._stream = wait(self._start(pgconn, command), pgconn.socket)
         except BaseException:
             pgconn.finish()
             raise
         return self
+
+    def _start(self, pgconn: PGconn, command: str) -> Exchange[Replication]:
+        return start_logical(pgconn, command, interval_s=self._interval_s)
 
     def __exit__(self, *failure: object) -> None:
         with contextlib.suppress(Wal2LakeError):  # what had to be said of the stream was raised in the block
@@ -136,6 +141,68 @@ class LogicalStream:
     def finish(self) -> None:
         """End the stream in order, after a last status; raises the error that ended it, if one did."""
         wait(self._stream.finish(), self._stream.frames.fileno())
+
+
+class PatientStream(LogicalStream):
+    """LogicalStream for who may take longer than wal_sender_timeout between two calls: a thread reads ahead, at most
+    ``buffer_bytes``, and answers the server. Statuses go out at least every third of wal_sender_timeout, and at once
+    when something was acknowledged. ``receive`` tells of several keepalives as of one, behind what came before it; it
+    raises what ends the stream, also where the server ended it in order (StreamEndedError).
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        slot: str,
+        start_lsn: LSN = LSN(0),  # noqa: B008 - immutable
+        plugin_options: PgoutputOptions | PluginOptions = (),
+        *,
+        status_interval_s: float = 10.0,
+        buffer_bytes: int = 16 << 20,
+    ) -> None:
+        super().__init__(dsn, slot, start_lsn, plugin_options, status_interval_s=status_interval_s)
+        self._buffer_bytes = buffer_bytes
+        self._keepalive_lsn = LSN(0)
+        self._ahead: ReadAhead
+
+    def _start(self, pgconn: PGconn, command: str) -> Exchange[Replication]:
+        return start_logical(pgconn, command, most_s=self._interval_s or STATUS_INTERVAL_S)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._ahead = ReadAhead(self._stream, self._buffer_bytes)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._ahead.close()
+
+    @property
+    def ended(self) -> bool:
+        """Never here: ``receive`` raises instead, when all that came has been returned."""
+        return False
+
+    @property
+    def reply_requested(self) -> bool:
+        """The server asked for an answer, which it had, amid what was received last."""
+        return self._ahead.reply_requested
+
+    def receive(self, timeout_s: float = _TICK_S) -> list[ServerMessage]:
+        """What has come; see LogicalStream."""
+        messages: list[ServerMessage] = list(map(read_from_server, self._ahead.receive(timeout_s)))
+        if self._ahead.keepalive_lsn > self._keepalive_lsn:
+            self._keepalive_lsn = self._ahead.keepalive_lsn
+            messages.append(PrimaryKeepalive(self._keepalive_lsn, 0, self._ahead.reply_requested))
+        return messages
+
+    def acknowledge(self, flushed: LSN) -> None:
+        """Everything before ``flushed`` is durable; the server hears of it at once, and may forget it."""
+        self._ahead.acknowledge(flushed)
+
+    def send_status(self) -> None:
+        """Nothing to do: the thread does."""
+
+    def finish(self) -> None:
+        """Nothing to do: leaving the block ends the stream in order."""
 
 
 def decoded(changes: Iterable[XLogData], options: PgoutputOptions) -> Iterator[DecodedChange]:

@@ -11,7 +11,6 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +26,8 @@ _EPOCH = datetime(2000, 1, 1)  # in UTC, as all of the protocol's times
 class RawOutput:
     """Each message's bytes and a newline, appended to ``path`` ('-': standard output), as pg_recvlogical does."""
 
+    computes = False
+
     def __init__(self, path: str | Path) -> None:
         self._path = path
         self._file = _open(path)
@@ -38,8 +39,12 @@ class RawOutput:
         """Every message is written as it comes."""
         return None
 
-    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
-        """Nothing is remembered between messages, and none takes long."""
+    def signalled(self) -> bool:
+        """A signal came: nothing here takes long enough to be interrupted."""
+        return False
+
+    def begin_stream(self) -> None:
+        """Nothing is remembered between messages."""
 
     def write(self, message: XLogData) -> None:
         self._append(message.payload + b"\n")

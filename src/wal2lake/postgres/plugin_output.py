@@ -15,14 +15,14 @@ from pathlib import Path
 from wal2lake.decoding.context import Writer
 from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.rows import ROW_TAGS
-from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.files import writing
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
 
-Make = Callable[[Writer, Callable[[], None]], Decoder]  # of what takes its pieces, and what hears of its progress
+_GATHER = 10_000  # pieces; a held transaction may have millions
+Make = Callable[[Writer], Decoder]  # of what takes its pieces
 
 
 class PluginOutput(RawOutput):
@@ -31,6 +31,8 @@ class PluginOutput(RawOutput):
     ``as_json``: an object a line, as Decoded makes it.
     """
 
+    computes = True
+
     def __init__(self, path: str | Path, make: Make, *, as_json: bool = False) -> None:
         super().__init__(path)
         found = os.fstat(self._file.fileno())
@@ -38,37 +40,51 @@ class PluginOutput(RawOutput):
         self._size = self._boundary = found.st_size if self._regular else 0
         self._lines: list[bytes] = []
         self._whole = 0  # how many of them end whole transactions
-        self._keep_alive: Callable[[], None] | None = None
-        self.decoder = make(self._take_json if as_json else self._take, self._progress)
+        self._working = self._signalled = False
+        self.decoder = make(self._take_json if as_json else self._take)
 
     @property
     def hold_lsn(self) -> LSN | None:
         return self.decoder.hold_lsn
 
-    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
-        self._keep_alive = keep_alive
+    def signalled(self) -> bool:
+        """To be called by who handles a signal: True when the plugin is at work, so that KeyboardInterrupt may be
+        raised right there; what it wrote of a transaction that is not whole is forgotten then. While its pieces are
+        being written it is raised behind that."""
+        self._signalled = True
+        return self._working
+
+    def begin_stream(self) -> None:
         self._cut()
         self.decoder.begin_stream()
 
     def write(self, message: XLogData) -> None:
         payload = message.payload
         try:
+            self._working = True
             self.decoder.receive(message.start_lsn, payload)
-        except Wal2LakeError:
+            self._working = False
+        except BaseException:
+            self._working = False
             self._cut()
             raise
         if payload[0] not in ROW_TAGS and self.decoder.whole:
             self._whole = len(self._lines)
 
-    def _progress(self) -> None:
-        if self._keep_alive is not None:
-            self._keep_alive()
-
     def _take(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._lines.append(data.encode() if isinstance(data, str) else data)
+        self._gather(data.encode() if isinstance(data, str) else data)
 
     def _take_json(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._lines.append(Decoded(lsn, xid, data).json_line()[:-1])
+        self._gather(Decoded(lsn, xid, data).json_line()[:-1])
+
+    def _gather(self, line: bytes) -> None:
+        self._lines.append(line)
+        if len(self._lines) >= _GATHER:
+            self._working = False  # a write that was broken off would leave the file's end unknown
+            self.flush()
+            if self._signalled:
+                raise KeyboardInterrupt
+            self._working = True
 
     def flush(self) -> None:
         whole, torn = self._lines[: self._whole], self._lines[self._whole :]
@@ -120,6 +136,4 @@ class PluginOutput(RawOutput):
 
 def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
     """What pgoutput sends as ``options`` ask it, an object per message: the output plugin json."""
-    return PluginOutput(
-        path, lambda write, progress: Decoder("json", (), options, write, fixed=True, on_progress=progress)
-    )
+    return PluginOutput(path, lambda write: Decoder("json", (), options, write, fixed=True))

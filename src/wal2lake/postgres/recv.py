@@ -8,6 +8,9 @@ come is handed on at once, so that readers see it; it is synced by the clock, an
 server that stops asks until *flushed* is what it has sent. Without a clock, handed on counts as flushed. Both are 0/0,
 which moves nothing, until something has come: where to start says nothing of what is here.
 
+An output that runs a plugin of ours may take longer over a row than the server waits for a sign of life: for it a
+thread reads ahead and answers. What comes of a batch is handed on and synced in its midst too, for it may take hours.
+
 After a lost connection streaming goes on from *flushed*: what came after it, a transaction cut in two included, comes
 again and then stands twice in the output. Whoever needs it once uses the change log.
 
@@ -18,31 +21,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.postgres.logical import LogicalStream, PluginOptions
+from wal2lake.postgres.logical import LogicalStream, PatientStream, PluginOptions
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
-_REPORT_S = 10.0  # while an output works; wal_sender_timeout is a minute by default
+_SETTLE_S = 1.0  # while a batch is worked on
 
 
 class Output(Protocol):
-    """Where messages go."""
+    """Where messages go. ``computes``: a message may take longer than wal_sender_timeout."""
+
+    computes: bool
 
     @property
     def hold_lsn(self) -> LSN | None:
         """Nothing beyond this may be acknowledged yet, although it was written; None: no bound."""
 
-    def begin_stream(self, keep_alive: Callable[[], None]) -> None:
-        """A new connection begins: forget what the last one announced. Call ``keep_alive`` often where a message takes
-        long."""
+    def begin_stream(self) -> None:
+        """A new connection begins: forget what the last one announced."""
 
     def write(self, message: XLogData) -> None:
         """Take one message of the output plugin."""
@@ -105,8 +108,7 @@ class _Receiver:
         self._stop = stop
         self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
         self._reached = False
-        self._synced = self._reported = time.monotonic()
-        self._report_s = min(options.status_interval_s or _REPORT_S, _REPORT_S)
+        self._synced = self._settled = time.monotonic()
 
     @property
     def done(self) -> bool:
@@ -116,11 +118,12 @@ class _Receiver:
         """One connection's life; returns when there should be another, or none any more."""
         options = self._options
         begin = max(options.start_lsn, self.flushed)
-        stream = LogicalStream(dsn, slot, begin, options.plugin_options, status_interval_s=options.status_interval_s)
+        kind = PatientStream if self._output.computes else LogicalStream
+        stream = kind(dsn, slot, begin, options.plugin_options, status_interval_s=options.status_interval_s)
         try:
             with stream:
                 self._reconnect.opened()
-                self._output.begin_stream(lambda: self._keep_alive(stream))
+                self._output.begin_stream()
                 self._pump(stream)
         except Wal2LakeError as error:
             if not self.done or not self._reconnect.mends(error):
@@ -136,12 +139,15 @@ class _Receiver:
         try:
             while not self.done and not stream.ended:
                 for message in stream.receive():
-                    self._keep_alive(stream)
                     self._take(message)
-                    if self._reached:
+                    if self.done:
                         break
-                self._output.flush()
+                    if time.monotonic() - self._settled >= _SETTLE_S:
+                        self._settle(stream)
                 self._settle(stream)
+        except KeyboardInterrupt:  # out of a plugin that was at work
+            if not self._stop.is_set():
+                raise
         except Wal2LakeError:
             self._sync(stream)  # what is durable need not come again: leaving the stream says so
             raise
@@ -160,15 +166,10 @@ class _Receiver:
             self.written = max(self.written, message.start_lsn)
             self._reached = message.start_lsn == until
 
-    def _keep_alive(self, stream: LogicalStream) -> None:
-        """wal_sender_timeout passes while an output plugin works, too: report by the clock what is flushed so far."""
-        now = time.monotonic()
-        if now - self._reported >= self._report_s:
-            self._reported = now
-            stream.send_status()
-
     def _settle(self, stream: LogicalStream) -> None:
-        """After each batch: acknowledge what may be."""
+        """After each batch, and in the midst of a long one: hand on what is written, acknowledge what may be."""
+        self._output.flush()
+        self._settled = time.monotonic()
         interval_s = self._options.fsync_interval_s
         if not interval_s:
             self._acknowledge(stream)

@@ -190,14 +190,16 @@ def start_logical(
     command: str,
     *,
     interval_s: float | None = None,
+    most_s: float = STATUS_INTERVAL_S,
     flushed: LSN = LSN(0),  # noqa: B008 - immutable
 ) -> Exchange[Replication]:
-    """START_REPLICATION … LOGICAL; a status at least every ``interval_s`` (None: often enough for wal_sender_timeout).
+    """START_REPLICATION … LOGICAL; a status at least every ``interval_s`` (None: often enough for wal_sender_timeout,
+    every ``most_s`` at the longest).
 
     Raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …
     """
     if interval_s is None:
-        interval_s = yield from _status_interval(pgconn)
+        interval_s = yield from _status_interval(pgconn, most_s)
     return Replication((yield from start_copy(pgconn, command)), interval_s, flushed)
 
 
@@ -206,17 +208,17 @@ def start_physical(
 ) -> Exchange[Replication]:
     """START_REPLICATION … PHYSICAL; has ended at once where the timeline does. Raises what map_error says."""
     if interval_s is None:
-        interval_s = yield from _status_interval(pgconn)
+        interval_s = yield from _status_interval(pgconn, STATUS_INTERVAL_S)
     command = StartPhysicalReplication(start_lsn, slot, timeline)
     frames = yield from start_copy(pgconn, command.build(pgconn.server_version))
     return Replication(frames, interval_s, physical=True)
 
 
-def _status_interval(pgconn: PGconn) -> Exchange[float]:
-    """A third of wal_sender_timeout (0: none), 10 s at the longest."""
+def _status_interval(pgconn: PGconn, most_s: float) -> Exchange[float]:
+    """A third of wal_sender_timeout (0: none), ``most_s`` at the longest."""
     found = yield from rows(pgconn, "SHOW wal_sender_timeout")
     timeout_s = milliseconds(str(found[0][0])) / 1000
-    return min(STATUS_INTERVAL_S, timeout_s / 3) if timeout_s else STATUS_INTERVAL_S
+    return min(most_s, timeout_s / 3) if timeout_s else most_s
 
 
 def milliseconds(setting: str) -> int:

@@ -60,6 +60,7 @@ class ReadAhead:
         self._keepalive = LSN(0)
         self._failure: Exception | None = None
         self._closing = self._roused = False
+        self._asked = self._reply_requested = False
         self._coalescer = Coalescer(stream.frames.fileno())
         self._waker, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="wal2lake-stream", daemon=True)
@@ -90,10 +91,17 @@ class ReadAhead:
             self._news.wait_for(self._enough, timeout_s)
             ready, self._ready, self._ready_bytes = self._ready, [], 0
             self.keepalive_lsn = self._keepalive
+            self._reply_requested, self._asked = self._asked, False
             if not ready and self._failure is not None:
                 raise self._failure
         self._rouse()  # the thread may wait for room
         return ready
+
+    @property
+    def reply_requested(self) -> bool:
+        """The server asked for an answer, and had it, amid what the last ``receive`` returned: it may be that it stops,
+        and waits until all that it has sent is acknowledged."""
+        return self._reply_requested
 
     def interrupt(self) -> None:
         """Have a ``receive`` that waits return what there is."""
@@ -192,6 +200,7 @@ class ReadAhead:
             self._ready += payloads
             self._ready_bytes += size
             self._keepalive = self._stream.keepalive_lsn
+            self._asked |= self._stream.reply_requested
             if self._enough():
                 self._news.notify_all()
         self._on_news()
