@@ -121,6 +121,26 @@ def test_a_domain_and_an_array_have_their_own_names_where_a_catalog_is(
     catalog.close()
 
 
+def test_a_type_that_was_renamed_since_has_the_name_of_its_time(
+    server: EmbeddedPostgres, connection: psycopg.Connection[tuple[str, ...]], schema: str
+) -> None:
+    catalog, kinds = LiveCatalog(server.dsn), ('plugins."Mood"', 'plugins."Mood"[]', "plugins.positive", "visible[]")
+    oids = [connection.execute("SELECT to_regtype(%s)::oid::bigint", [kind]).fetchone() for kind in kinds]
+    mood, moods, positive, visible = (int(oid) for (oid,) in oids if oid)
+    announced = {
+        mood: Type(mood, "plugins", "feeling"),
+        moods: Type(moods, "plugins", "_feeling"),
+        positive: Type(positive, "", "int4"),
+        visible: Type(visible, "public", "_visible"),
+    }
+    names = TypeNames(announced, catalog)
+    assert [names.format_type(oid) for oid in announced] == [
+        "plugins.feeling", "plugins.feeling[]", "plugins.positive", "visible[]",
+    ]  # fmt: skip
+    assert [names.catalog_name(oid) for oid in announced] == ["feeling", "_feeling", "positive", "_visible"]
+    catalog.close()
+
+
 def test_without_a_catalog_the_announcement_names_a_type() -> None:
     announced = {
         1: Type(1, "plugins", "Mood"),

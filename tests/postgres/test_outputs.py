@@ -7,11 +7,13 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wal2lake.decoding import Decoder
 from wal2lake.errors import ConfigError, LogFullError, PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
@@ -174,6 +176,19 @@ def test_a_large_transaction_goes_into_the_file_piece_by_piece(tmp_path: Path, m
     assert len(set(sizes)) > 2
     told = [json.loads(line)["message"] for line in (tmp_path / "lines").read_text().splitlines()]
     assert told == [type(message).__name__ for message in STREAM]
+
+
+def test_an_end_that_writes_nothing_ends_what_is_in_the_file(tmp_path: Path) -> None:
+    path, binary = tmp_path / "lines", STREAM[3]
+    sent = [write_message(message) for message in STREAM if message is not binary]
+    make = partial(Decoder, "debezium", (), PgoutputOptions(("p",)), fixed=True)
+    with closing(plugin_output.PluginOutput(path, make)) as output:
+        for payload in sent:
+            output.write(XLogData(LSN(16), LSN(16), 0, payload))
+            output.flush()
+        before = path.read_bytes()
+        output.begin_stream()
+    assert before and path.read_bytes() == before
 
 
 def test_a_transaction_whose_end_was_not_flushed_yet_is_whole(tmp_path: Path) -> None:

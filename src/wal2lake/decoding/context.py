@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from wal2lake.decoding.plugin import OutputType
-from wal2lake.decoding.types import TypeNames
+from wal2lake.decoding.types import TypeNames, TypeRow
 from wal2lake.errors import ConfigError, PluginError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Relation, Type
@@ -29,8 +29,8 @@ class Catalog(Protocol):
         """The rows of a system catalog or a user catalog table (``schema.table``; user_catalog_table = true) whose
         columns equal ``keys``. Any other relation is refused with PluginError; nothing is ever written."""
 
-    def type_names(self, type_oid: int) -> tuple[str, str, int] | None:
-        """Namespace, name and element type (0: no array) of a type; None when there is none any more."""
+    def type_names(self, type_oid: int) -> TypeRow | None:
+        """A type's names; None when there is none any more."""
 
     def column_defaults(self, relation_id: int) -> dict[int, str]:
         """The DEFAULT expressions of a relation's columns by attnum, as pg_get_expr prints them; generated columns have

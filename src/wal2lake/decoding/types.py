@@ -1,7 +1,8 @@
 """Type names as format_type prints them, without a catalog where the type is built in.
 
-pgoutput announces the types that are not built in, by namespace and name; a domain is announced under the name of its
-base type, and an array under the name of its pg_type row. With a catalog to ask both get their own names.
+pgoutput announces the types that are not built in, by namespace and name as they were when the change was made; a
+domain is announced under the name of its base type, and an array under the name of its pg_type row. With a catalog to
+ask both get their own names; what was renamed since the change keeps the announced one, for the catalog has the new.
 
 Source: format_type_extended in src/backend/utils/adt/format_type.c; src/include/catalog/pg_type.dat (PostgreSQL 18);
 logicalrep_write_typ in proto.c; the typmod output functions in varchar.c, numeric.c, timestamp.c, date.c, varbit.c.
@@ -10,7 +11,7 @@ logicalrep_write_typ in proto.c; the typmod output functions in varchar.c, numer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wal2lake.decoding.sql import quote_identifier
 
@@ -87,6 +88,15 @@ def is_built_in(type_oid: int) -> bool:
     return type_oid in BUILT_IN or type_oid in ELEMENTS
 
 
+class TypeRow(NamedTuple):
+    """What a catalog says of a type: namespace, name, element type (0: no array)."""
+
+    namespace: str
+    name: str
+    element: int
+    is_domain: bool = False
+
+
 class TypeNames:
     """Names of types. ``announced``: the Type messages so far, by OID, kept up to date by whoever owns them; types in
     ``search_path`` need no schema before their name."""
@@ -108,9 +118,9 @@ class TypeNames:
         if type_oid in ELEMENTS:
             return self.format_type(ELEMENTS[type_oid], typmod) + "[]"
         known = None if self._catalog is None else self._catalog.type_names(type_oid)
-        if known is not None:
-            namespace, name, element = known
-            return self.format_type(element, typmod) + "[]" if element else self._quoted(namespace, name)
+        if known is not None and self._holds(type_oid, known):
+            element = known.element
+            return self.format_type(element, typmod) + "[]" if element else self._quoted(known.namespace, known.name)
         return self._announced_name(type_oid)
 
     def catalog_name(self, type_oid: int) -> str:
@@ -120,10 +130,17 @@ class TypeNames:
         if type_oid in ELEMENTS:
             return f"_{self.catalog_name(ELEMENTS[type_oid])}"
         known = None if self._catalog is None else self._catalog.type_names(type_oid)
-        if known is not None:
-            return known[1]
+        if known is not None and self._holds(type_oid, known):
+            return known.name
         message = self._announced.get(type_oid)
         return "???" if message is None else message.name
+
+    def _holds(self, type_oid: int, known: TypeRow) -> bool:
+        """Whether what the catalog says now is what the change had, as far as anything tells."""
+        message = self._announced.get(type_oid)
+        if message is None or known.is_domain:  # announced by another type's name
+            return True
+        return (message.namespace or "pg_catalog", message.name) == (known.namespace, known.name)
 
     def _announced_name(self, type_oid: int) -> str:
         message = self._announced.get(type_oid)

@@ -13,6 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
+from wal2lake.decoding.types import TypeRow
 from wal2lake.errors import ConnectError, PluginError
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 
@@ -20,7 +21,8 @@ _SETTINGS = {"default_transaction_read_only": "on", "search_path": ""}
 
 _TYPE = """
 SELECT n.nspname::text, t.typname::text,
-       coalesce((SELECT e.oid FROM pg_type e WHERE e.typarray = t.oid), 0)::bigint
+       coalesce((SELECT e.oid FROM pg_type e WHERE e.typarray = t.oid), 0)::bigint,
+       t.typtype = 'd'
   FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
  WHERE t.oid = %s
 """
@@ -52,9 +54,9 @@ class LiveCatalog:
         self._dsn = dsn
         self._connection: Connection | None = None
 
-    def type_names(self, type_oid: int) -> tuple[str, str, int] | None:
-        for namespace, name, element in self._rows(_TYPE.encode(), [type_oid])[0]:
-            return namespace, name, element
+    def type_names(self, type_oid: int) -> TypeRow | None:
+        for row in self._rows(_TYPE.encode(), [type_oid])[0]:
+            return TypeRow(*row)
         return None
 
     def column_defaults(self, relation_id: int) -> dict[int, str]:

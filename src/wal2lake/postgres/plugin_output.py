@@ -39,7 +39,7 @@ class PluginOutput(RawOutput):
         self._regular = stat.S_ISREG(found.st_mode)
         self._size = self._boundary = found.st_size if self._regular else 0
         self._lines: list[bytes] = []
-        self._whole = 0  # how many of them end whole transactions
+        self._whole: int | None = None  # how many of them end whole transactions; None: none ended since they were put
         self._working = self._signalled = False
         self.decoder = make(self._take_json if as_json else self._take)
 
@@ -87,10 +87,10 @@ class PluginOutput(RawOutput):
             self._working = True
 
     def flush(self) -> None:
-        whole, torn = self._lines[: self._whole], self._lines[self._whole :]
-        self._lines, self._whole = [], 0
+        whole, torn = self._lines[: self._whole or 0], self._lines[self._whole or 0 :]
+        ended, self._lines, self._whole = self._whole is not None, [], None
         self._put(whole)
-        if whole:
+        if ended:  # perhaps by nothing: all that was written of it is in the file
             self._boundary = self._size
         self._put(torn)
         super().flush()
@@ -120,7 +120,7 @@ class PluginOutput(RawOutput):
 
         What is whole is written first: its beginning may be what the file ends with.
         """
-        del self._lines[self._whole :]
+        del self._lines[self._whole or 0 :]
         self.flush()
         if not self._regular or self._size == self._boundary:
             return
