@@ -34,6 +34,7 @@ from wal2lake.changelog.format import (
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.sinks.base import FileAction
 from wal2lake.tables.folder import TableFolder
 from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, SnapshotPlan, TableState
 
@@ -111,7 +112,8 @@ def _documents() -> Iterator[bytes]:
         plan = SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks)
         snapshot = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
         table.write(TableState("init"))
-        table.finish_chunk("p1", DoneChunk(0, 10, snapshot, ({"path": "a.parquet", "rows": 10},)))
+        action = FileAction("a.parquet", 9, 1, 10, {"id": 0}, {"id": 1}, {"id": 10})
+        table.finish_chunk("p1", DoneChunk(0, 10, snapshot, (action,)))
         table.write(TableState("catch_up", LSN(8), plan, Landed("p1", 5, (snapshot,)), Followed.of(plan)))
         for file in table.path.glob("*.json"):
             yield file.read_bytes()

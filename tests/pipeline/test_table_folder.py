@@ -11,6 +11,7 @@ from wal2lake.changelog.documents import write_document
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.sinks.base import FileAction
 from wal2lake.tables.folder import TableFolder, known_tables
 from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, Quarantine, SnapshotPlan, TableState
 
@@ -19,7 +20,7 @@ PLAN = SnapshotPlan(
     (Chunk(0, 0, 5), Chunk(1, 5, None)),
 )  # fmt: skip
 SNAPSHOT = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
-CHUNK = DoneChunk(0, 10, SNAPSHOT, ({"path": "a.parquet"},))
+CHUNK = DoneChunk(0, 10, SNAPSHOT, (FileAction("a.parquet", 9, 1, 10, {"id": 0}, {"id": 1}, {"id": 10}),))
 FOLLOWED = Followed({"id": 1}, ("digest",), {"id": (20, -1)})
 
 

@@ -26,7 +26,9 @@ from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.errors import LogFullError, SchemaChangeError, SinkError
 from wal2lake.sinks import datafiles
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkUnavailableError, TargetError
-from wal2lake.sinks.delta import DeltaSink, table_uri
+from wal2lake.sinks.delta import DeltaSink
+from wal2lake.sinks.delta_statistics import statistics_json
+from wal2lake.sinks.folder import table_uri
 
 SCHEMA = ITEM.arrow_schema
 ROWS = [(i, f"name {i}", f"doc {i}", None) for i in range(10)]
@@ -407,8 +409,12 @@ def test_every_type_lands_with_bounds_that_hold(sink: DeltaSink) -> None:
     }
     rows = pa.table({name: pa.array(cells, kind) for name, (kind, cells) in values.items()})
     [action] = sink.write_files(rows.to_batches(), rows.schema)
+    assert set(action.low) == {"int2", "int8", "numeric", "text", "date", "ts", "tz"}
+    assert (action.low["numeric"], action.high["numeric"]) == (-1, 9 * 10**37)
+    assert (action.low["date"], action.high["date"]) == (-719_162, 2_932_896)
+    assert (action.low["ts"], action.low["tz"]) == (action.high["ts"], -3653 * 86_400_000_000 + 1)
     sink.commit_files([FileAction(**json.loads(json.dumps(asdict(action))))], 1, rows.schema, None)
-    stats = json.loads(action.stats)
+    stats = json.loads(statistics_json(action, rows.schema))
     assert stats["numRecords"] == action.rows == 2
     assert stats["nullCount"] == {n: sum(c is None for c in cells) for n, (_, cells) in values.items()}
     assert set(stats["minValues"]) == {"int2", "int8", "text", "date", "ts", "tz"}

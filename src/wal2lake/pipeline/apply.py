@@ -29,7 +29,6 @@ from wal2lake.names import qualified
 from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
-from wal2lake.sinks.datafiles import align
 from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
 from wal2lake.tables.evolve import Fill, Source
 from wal2lake.tables.failures import reading_log
@@ -197,13 +196,12 @@ def maintain(task: ApplyTask) -> None:
 def write_changes(task: ApplyTask) -> list[FileAction]:
     """Write the task's parts as envelope rows in data files, for the driver to commit. Runs on an executor."""
     assert task.standing is not None
-    return task.target.sink().write_files(_envelopes(task, task.standing), task.standing.schema)
+    return task.target.sink().write_files(_envelopes(task, task.standing.applied_lsn), task.standing.schema)
 
 
-def _envelopes(task: ApplyTask, state: SinkState) -> Iterator[pa.RecordBatch]:
-    for kept in _read(task, state.applied_lsn):
-        for batch in envelope(kept.changes, kept.commits, task.key).to_batches():
-            yield align(batch, state.schema)
+def _envelopes(task: ApplyTask, applied: int) -> Iterator[pa.RecordBatch]:
+    for kept in _read(task, applied):
+        yield from envelope(kept.changes, kept.commits, task.key).to_batches()
 
 
 def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:

@@ -8,7 +8,7 @@ runs twice, at once or later, can never apply anything twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -21,6 +21,8 @@ from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
 
 _NOWHERE = LSN(0)
+
+Bound = int | str
 
 
 class SinkConflictError(SinkError):
@@ -54,16 +56,20 @@ class SinkState:
 
 @dataclass(frozen=True)
 class FileAction:
-    """A data file that is written and not yet committed; JSON by ``dataclasses.asdict``.
+    """A data file that is written and not yet committed; JSON by ``dataclasses.asdict``, and back by its fields.
 
-    ``path`` is relative to the table, ``size`` in bytes, ``modification_time`` in ms since 1970, ``stats`` JSON.
+    ``path`` is relative to the table, ``size`` in bytes, ``modification_time`` in ms since 1970. By column, where it
+    is known: ``nulls``, how many there are, and ``low`` and ``high``, which no value is below or above. Those are
+    integers, days or µs since 1970, unscaled decimals, or strings; each sink makes what its format says of them.
     """
 
     path: str
     size: int
     modification_time: int
     rows: int
-    stats: str
+    nulls: dict[str, int]
+    low: dict[str, Bound]
+    high: dict[str, Bound]
 
 
 class Sink(Protocol):
@@ -78,7 +84,13 @@ class Sink(Protocol):
         """The rows that stand there now; 0 if there is no target."""
 
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
-        """Write data files beside the target, invisible until they are committed (any process may do it)."""
+        """Write data files beside the target, invisible until they are committed (any process may do it).
+
+        ``batches`` may lack columns of ``schema``, which are NULL then, and have narrower types.
+        """
+
+    def read_files(self, actions: Iterable[FileAction], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of files that ``write_files`` wrote, committed or not, in ``schema``'s columns."""
 
     def commit_files(
         self,

@@ -1,32 +1,28 @@
-"""Parquet files that every Delta reader can prune: ~128 MiB, row groups of at most 1 Mi rows, statistics in the log.
+"""Parquet files that every reader can prune: ~128 MiB, row groups of at most 1 Mi rows, with statistics for the log.
 
-A statistic that a reader could misread is left out, for a wrong one loses rows: no bounds for floats (NaN has no
-place in them) and decimals (JSON numbers are read as floats); long strings and sub-millisecond times are widened.
-
-Source: Delta transaction log protocol, "Per-file Statistics".
+A wrong statistic loses rows, so what is not sure is left out: floats have no bounds (NaN has no place in them). Long
+strings have prefixes for bounds.
 """
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wal2lake.sinks.base import FileAction
+from wal2lake.sinks.base import Bound, FileAction
 from wal2lake.sinks.failures import using_file
 from wal2lake.sinks.folder import Folder
 
 FILE_BYTES: Final = 128 << 20
 ROW_GROUP_ROWS: Final = 1 << 20
 ROW_GROUP_BYTES: Final = 64 << 20
-STATISTICS_COLUMNS: Final = 32  # Delta's own default
-_STRING_BOUND: Final = 32  # characters; Delta's own default
+STATISTICS_COLUMNS: Final = 32  # the first ones, as in Delta's own writers
+_STRING_BOUND: Final = 32  # characters; the same
 _LAST: Final = "\U0010ffff"
 # zstd alone makes files as small as dictionaries and zstd, is written in two thirds of the time and read in half.
 _WRITER: Final = {"compression": "zstd", "compression_level": 1, "use_dictionary": False, "store_schema": False}
@@ -35,7 +31,7 @@ _WRITER: Final = {"compression": "zstd", "compression_level": 1, "use_dictionary
 def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
     """Write the rows below ``folder`` in durable Parquet files; none for no rows.
 
-    ``schema``: top-level columns of THE type table, or lists of strings. Batches must have exactly this schema.
+    ``schema``: top-level columns of THE type table, or lists of strings. Batches may lack some of them.
     """
     folder.create()
     groups = _row_groups(batches, schema)
@@ -47,8 +43,8 @@ def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: 
             with folder.files.open_output_stream(names[-1]) as stream:
                 metadata = _write_file(stream, group, groups, schema)
                 size = stream.tell()
-            stats = json.dumps(file_statistics(metadata, schema))
-            actions.append(FileAction(names[-1], size, time.time_ns() // 1_000_000, metadata.num_rows, stats))
+            written = time.time_ns() // 1_000_000
+            actions.append(FileAction(names[-1], size, written, metadata.num_rows, *_statistics(metadata, schema)))
         folder.sync(names)
     except BaseException:  # what nobody will ever name must not keep a full disk full
         folder.remove(names)
@@ -67,13 +63,13 @@ def _write_file(stream: Any, first: pa.Table, rest: Iterator[pa.Table], schema: 
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Gather batches until they make a row group, by rows or bytes."""
+    """Gather batches, in ``schema``, until they make a row group, by rows or bytes."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        pending.append(batch)
+        pending.append(align(batch, schema))
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
             yield pa.Table.from_batches(pending, schema)
@@ -82,9 +78,13 @@ def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
         yield pa.Table.from_batches(pending, schema)
 
 
-def file_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """Delta's statistics object for a file of flat columns, read from the Parquet footer."""
-    found: dict[str, Any] = {"numRecords": metadata.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+def _statistics(
+    metadata: pq.FileMetaData, schema: pa.Schema
+) -> tuple[dict[str, int], dict[str, Bound], dict[str, Bound]]:
+    """A FileAction's ``nulls``, ``low`` and ``high`` of a file of flat columns, from the Parquet footer."""
+    nulls: dict[str, int] = {}
+    low: dict[str, Bound] = {}
+    high: dict[str, Bound] = {}
     columns = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     for field in list(schema)[:STATISTICS_COLUMNS]:
         if field.name not in columns:
@@ -92,38 +92,36 @@ def file_statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, A
         leaf = columns[field.name]
         parts = [metadata.row_group(g).column(leaf).statistics for g in range(metadata.num_row_groups)]
         if all(part is not None and part.has_null_count for part in parts):
-            found["nullCount"][field.name] = sum(part.null_count for part in parts)
+            nulls[field.name] = sum(part.null_count for part in parts)
         valued = [part for part in parts if part is None or part.num_values]
         if valued and all(part is not None and part.has_min_max for part in valued):
-            low, high = _bounds(valued, field.type)
-            if low is not None and high is not None:
-                found["minValues"][field.name], found["maxValues"][field.name] = low, high
-    return found
+            bounds = _bounds(valued, field.type)
+            if bounds is not None:
+                low[field.name], high[field.name] = bounds
+    return nulls, low, high
 
 
-def _bounds(parts: list[Any], kind: pa.DataType) -> tuple[Any, Any]:
-    """The least and greatest value as Delta writes them in JSON, or None where no safe bound can be told."""
+def _bounds(parts: list[Any], kind: pa.DataType) -> tuple[Bound, Bound] | None:
+    """What no value is below, and above; None where that cannot be told for sure."""
     if pa.types.is_string(kind):
         return _string_bounds(min(part.min for part in parts), max(part.max for part in parts))
-    if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
-        return None, None
-    low, high = min(part.min_raw for part in parts), max(part.max_raw for part in parts)
-    if pa.types.is_integer(kind):
-        return low, high
-    if pa.types.is_date32(kind):
-        return _time(low, "D", ""), _time(high, "D", "")
-    zone = "Z" if kind.tz else ""
-    return _time(low // 1000, "ms", zone), _time(-(-high // 1000), "ms", zone)
+    if pa.types.is_decimal(kind):
+        ends = [(_unscaled(part.min_raw), _unscaled(part.max_raw)) for part in parts]
+    elif pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        ends = [(part.min_raw, part.max_raw) for part in parts]
+    else:
+        return None
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _unscaled(raw: bytes) -> int:
+    """Source: Parquet format, LogicalTypes, DECIMAL: big-endian two's complement."""
+    return int.from_bytes(raw, "big", signed=True)
 
 
 def _string_bounds(low: str, high: str) -> tuple[str, str]:
     """Prefixes that still bound: a prefix sorts before its string; with the last character behind, after it."""
     return low[:_STRING_BOUND], high if len(high) <= _STRING_BOUND else high[:_STRING_BOUND] + _LAST
-
-
-def _time(value: int, unit: str, zone: str) -> str | None:
-    text = str(np.array(value).astype(f"datetime64[{unit}]"))
-    return text + zone if len(text.partition("-")[0]) == 4 else None  # years 0 … 9999 only
 
 
 def read_batches(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -148,6 +146,8 @@ def _nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch in ``schema``'s columns and types (the same or wider), NULL where it has none."""
+    if batch.schema.equals(schema):
+        return batch
     own = set(batch.schema.names)
     columns = [
         batch.column(field.name).cast(field.type) if field.name in own else pa.nulls(batch.num_rows, field.type)

@@ -33,6 +33,7 @@ from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
+from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.failures import failure
 from wal2lake.sinks.folder import Folder, table_uri
 from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
@@ -83,6 +84,11 @@ class DeltaSink:
         """Write durable Parquet files, of which no reader knows until commit_files names them."""
         with self._mapped():
             return write_data_files(self._folder, _given(batches), schema)
+
+    def read_files(self, actions: Iterable[FileAction], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of Parquet files of write_files, whether a commit names them by now or not."""
+        for action in actions:
+            yield from read_batches(self._folder, action.path, schema)
 
     def commit_files(
         self,
@@ -225,7 +231,7 @@ class DeltaSink:
             create_table_with_add_actions(
                 self.uri,
                 Schema.from_arrow(schema),
-                [_add(action) for action in actions],
+                [_add(action, schema) for action in actions],
                 mode="error",
                 configuration=PROPERTIES,
                 commit_properties=self._properties(lsn, plan_id),
@@ -249,7 +255,7 @@ class DeltaSink:
         converges_lsn: int | None = None,
     ) -> bool:
         """Swap files in one commit; ``lsn`` None: the same rows in other files. Returns whether ``maintain`` is due."""
-        files = _files(table)
+        files, schema = _files(table), _columns(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
@@ -257,7 +263,7 @@ class DeltaSink:
         with self._durably(table):
             table.create_write_transaction(
                 [
-                    *(_add(action, changed) for action in actions),
+                    *(_add(action, schema, changed) for action in actions),
                     *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
                 ],
                 mode="append",
@@ -284,7 +290,7 @@ class DeltaSink:
                     commit_properties=self._properties(None),
                 )
             table.create_write_transaction(
-                [_add(action) for action in actions],
+                [_add(action, schema) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
                 commit_properties=self._properties(lsn, plan_id),
@@ -388,8 +394,9 @@ def _files(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=False))
 
 
-def _add(action: FileAction, changed: bool = True) -> AddAction:
-    return AddAction(action.path, action.size, {}, action.modification_time, changed, action.stats)
+def _add(action: FileAction, schema: pa.Schema, changed: bool = True) -> AddAction:
+    stats = statistics_json(action, schema)
+    return AddAction(action.path, action.size, {}, action.modification_time, changed, stats)
 
 
 def _with(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -73,7 +73,7 @@ def copy_chunk(task: CopyTask) -> int:
         number=task.chunk.number,
         rows=sum(action.rows for action in actions),
         snapshot=task.snapshot,
-        actions=tuple(asdict(action) for action in actions),
+        actions=tuple(actions),
     )
     TableFolder(Path(task.root), task.table.namespace, task.table.name).finish_chunk(task.plan.plan_id, chunk)
     return chunk.rows

@@ -18,8 +18,6 @@ from wal2lake.apply.fold import Folded
 from wal2lake.columnar.types import TableSchema
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, TargetError
-from wal2lake.sinks.datafiles import read_batches
-from wal2lake.sinks.folder import Folder
 from wal2lake.tables.chunks import planned_schema
 from wal2lake.tables.state import DoneChunk, Landed, SnapshotPlan
 from wal2lake.tables.table import Table
@@ -58,7 +56,7 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
     stages: dict[SnapshotIdentity, Stage] = {}
     for chunk in chunks:
         stage = stages.setdefault(chunk.snapshot, Stage(chunk.snapshot, []))
-        stage.actions.extend(FileAction(**action) for action in chunk.actions)
+        stage.actions.extend(chunk.actions)
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 
 
@@ -104,7 +102,5 @@ def _standing(sink: Sink, lsn: int) -> int | None:
 
 def _deletes(sink: Sink, stage: Stage, key: Sequence[str], schema: pa.Schema) -> Folded:
     keys = pa.schema([schema.field(name) for name in key])
-    files = Folder(sink.uri)
-    batches = [batch for action in stage.actions for batch in read_batches(files, action.path, keys)]
-    deletes = pa.Table.from_batches(batches, keys)
+    deletes = pa.Table.from_batches(sink.read_files(stage.actions, keys), keys)
     return Folded(tuple(key), False, schema.empty_table(), deletes, {}, keys.empty_table())

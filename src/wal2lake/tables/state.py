@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.sinks.base import FileAction
 
 Stage = Literal["init", "data_copy", "catch_up", "ready", "quarantined"]
 Json = dict[str, Any]
@@ -157,19 +158,20 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class DoneChunk:
-    """A chunk whose rows lie in files: ``snapshot`` read it, ``actions`` are its FileActions as JSON."""
+    """A chunk whose rows lie in the files of ``actions``: ``snapshot`` read it."""
 
     number: int
     rows: int
     snapshot: SnapshotIdentity
-    actions: tuple[Json, ...]
+    actions: tuple[FileAction, ...]
 
     def to_document(self) -> Json:
         return {**asdict(self), "snapshot": json.loads(self.snapshot.to_json())}
 
     @classmethod
     def from_document(cls, document: Json) -> Self:
-        return cls(document["number"], document["rows"], _snapshot_from(document["snapshot"]), (*document["actions"],))
+        actions = tuple(FileAction(**action) for action in document["actions"])
+        return cls(document["number"], document["rows"], _snapshot_from(document["snapshot"]), actions)
 
 
 def new_plan_id() -> str:
