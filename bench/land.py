@@ -28,9 +28,10 @@ from bench.capture import ORIGIN, committed_end, recvlogical
 from wal2lake.capture import run_capture
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
-from wal2lake.sinks.delta import DeltaSink, table_uri
+from wal2lake.sinks.base import Sink
 from wal2lake.spark.pipeline import run_pipeline
 from wal2lake.spark.session import build_session
+from wal2lake.tables.target import Target
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 BAR = 0.6
@@ -82,24 +83,24 @@ def prepared(postgres: EmbeddedPostgres, folder: Path, turn: int) -> Config:
 
 def landed(spark: SparkSession, config: Config, end: LSN, changes: int) -> float:
     """Seconds from connecting to the server until the Delta table has everything up to ``end``."""
-    uri = table_uri(config.lake.path, *common.TABLE.split("."))
-    arrivals = Arrivals(uri, config.pipeline.name, end)
+    sink = Target.of(config, *common.TABLE.split(".")).sink()
+    arrivals = Arrivals(sink, end)
     with pipeline(spark, config) as streaming, capture(config) as connect:
         began = time.perf_counter()
         connect.set()
         await_that(arrivals.complete, streaming)
         seconds = time.perf_counter() - began
-    arrived = sum(pa.table(DeltaTable(uri).get_add_actions(flatten=True))["num_records"].to_pylist())
+    arrived = sum(pa.table(DeltaTable(sink.uri).get_add_actions(flatten=True))["num_records"].to_pylist())
     assert arrived == changes, f"{arrived} rows arrived"
     return seconds
 
 
 class Arrivals:
-    """Whether the Delta table at ``uri`` has everything up to ``end``; opens it only when it has a new version."""
+    """Whether the Delta table of ``sink`` has everything up to ``end``; opens it only when it has a new version."""
 
-    def __init__(self, uri: str, pipeline: str, end: LSN) -> None:
-        self._sink, self._end = DeltaSink(uri, pipeline), end
-        self._log = Path(uri) / "_delta_log"
+    def __init__(self, sink: Sink, end: LSN) -> None:
+        self._sink, self._end = sink, end
+        self._log = Path(sink.uri) / "_delta_log"
         self._seen = 0
 
     def complete(self) -> bool:

@@ -64,7 +64,7 @@ def _ours(
         with connect(postgres.dsn) as connection:
             tables = published_tables(connection, common.PUBLICATION)
         seconds = common.timed(lambda: snapshots.take(tables))
-        arrived = _count(Target.of(config, tables[0].namespace, tables[0].name).uri)
+        arrived = _count(Target.of(config, tables[0].namespace, tables[0].name).sink().uri)
         assert arrived == options.rows, f"{arrived} rows arrived"
         return float(options.rows / seconds)
 

@@ -11,12 +11,13 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from wal2lake.errors import ConfigError
 from wal2lake.names import split_qualified
 
 Mode = Literal["mirror", "append"]
+LakeFormat = Literal["delta"]
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 T = TypeVar("T")
 
@@ -64,9 +65,11 @@ class LakeConfig:
 
     path: str = "wal2lake/lake"
     mode: Mode = "mirror"
+    format: LakeFormat = "delta"
 
     def __post_init__(self) -> None:
-        _one_of(self, "mode", "mirror", "append")
+        _one_of(self, "mode", *get_args(Mode))
+        _one_of(self, "format", *get_args(LakeFormat))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from wal2lake.names import qualified
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
-from wal2lake.sinks.delta import DeltaSink, table_uri
+from wal2lake.tables.target import Target
 
 _LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
 
@@ -165,7 +165,7 @@ def _applied(config: Config, names: list[tuple[str, str]], problems: list[str]) 
     applied: dict[str, LSN | None] = {}
     for namespace, name in names:
         try:
-            state = DeltaSink(table_uri(config.lake.path, namespace, name), config.pipeline.name).state()
+            state = Target.of(config, namespace, name).sink().state()
         except Wal2LakeError as error:
             problems.append(str(error))
             continue

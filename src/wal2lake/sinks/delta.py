@@ -35,10 +35,8 @@ from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, Target
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.failures import failure
-from wal2lake.sinks.folder import Folder, table_uri
+from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
-
-__all__ = ["DeltaSink", "table_uri"]
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "20",

@@ -48,7 +48,7 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
 def _put_aside(config: Config, namespace: str, name: str) -> Path | None:
     """Nothing of the table's folder is read: it may be here because of a file there that is damaged."""
     folder, target = TableFolder(snapshots_root(config), namespace, name), Target.of(config, namespace, name)
-    lake, aside = Path(target.uri), None
+    lake, aside = Path(target.sink().uri), None
     if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
         aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         lake.rename(aside)

@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from wal2lake.sinks.base import Sink
-from wal2lake.sinks.delta import DeltaSink, table_uri
+from wal2lake.sinks.factory import open_sink
 
 if TYPE_CHECKING:
-    from wal2lake.config import Config, Mode
+    from wal2lake.config import Config, LakeConfig, Mode
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """One table of the lake, for the pipeline ``pipeline``; ``text_columns`` and ``unrepresentable`` as configured."""
 
-    uri: str
+    lake: LakeConfig
     pipeline: str
-    mode: Mode
+    namespace: str
+    name: str
     text_columns: tuple[str, ...]
     unrepresentable: Literal["error", "null"]
 
@@ -26,12 +27,17 @@ class Target:
     def of(cls, config: Config, namespace: str, name: str) -> Target:
         """The table ``namespace.name`` of the configured lake."""
         return cls(
-            uri=table_uri(config.lake.path, namespace, name),
+            lake=config.lake,
             pipeline=config.pipeline.name,
-            mode=config.lake.mode,
+            namespace=namespace,
+            name=name,
             text_columns=config.pipeline.text_columns,
             unrepresentable=config.pipeline.unrepresentable,
         )
 
+    @property
+    def mode(self) -> Mode:
+        return self.lake.mode
+
     def sink(self) -> Sink:
-        return DeltaSink(self.uri, self.pipeline)
+        return open_sink(self.lake, self.pipeline, self.namespace, self.name)

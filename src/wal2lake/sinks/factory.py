@@ -1,0 +1,18 @@
+"""The sink of a lake's table, by the lake's configuration. Each format has its line here; nobody above names one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from wal2lake.config import LakeConfig, LakeFormat
+from wal2lake.sinks.base import Sink
+from wal2lake.sinks.delta import DeltaSink
+from wal2lake.sinks.folder import table_uri
+
+_SINKS: Final[Mapping[LakeFormat, Callable[[str, str], Sink]]] = {"delta": DeltaSink}
+
+
+def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
+    """The table ``namespace.name`` of ``lake`` as the target of ``pipeline``; nothing is read or made yet."""
+    return _SINKS[lake.format](table_uri(lake.path, namespace, name), pipeline)
