@@ -53,6 +53,7 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ('[source]\nslot = "Not A Slot"\n', "cannot name a replication slot"),
         ('[source]\npublication = ""\n', "source.publication is empty"),
         ('[lake]\nmode = "upsert"\n', "lake.mode must be one of mirror, append"),
+        ('[lake]\nformat = "csv"\n', "lake.format must be one of delta"),
         ('[log]\npath = "s3://bucket/log"\n', "needs a folder of a file system"),
         ("[log]\nsegment_bytes = 0\n", "log.segment_bytes must be greater than 0"),
         ("[log]\nretention_seconds = -1\n", "log.retention_seconds must be 0 or greater"),
