@@ -42,7 +42,7 @@ format: setup ## Rewrite the code in the house's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## All benchmarks against their baselines; ARGS=capture runs one
+bench: setup ## All benchmarks against their baselines; ARGS=capture runs one, "capture --against main" compares
 	@$(BIN)/python -m bench $(ARGS)
 
 fuzz: setup ## Mutate every protocol vector and change log file for SECONDS (60)

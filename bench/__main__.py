@@ -1,15 +1,22 @@
-"""`python -m bench NAME [ARGS]` runs one benchmark, `python -m bench` all; the exit code says whether bars are met."""
+"""`python -m bench NAME [ARGS]` runs one benchmark, `python -m bench` all; the exit code says whether bars are met.
+
+`python -m bench NAME --against REF` runs it here and in a checkout of REF by turns (`bench/against.py`).
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
+from bench import against
+
 ALL = ("capture", "client", "decode", "land", "plugins", "reorder", "snapshot", "spill")
 
 
 def main(argv: list[str]) -> int:
     """Run the benchmark that ``argv`` names with the rest as its arguments, or all of them."""
+    if any(argument.split("=")[0] == "--against" for argument in argv):
+        return against.main(argv[0], argv[1:])
     if argv:
         return _run(argv[0], argv[1:])
     missed = []
