@@ -47,7 +47,7 @@ from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, Tup
 from wal2lake.postgres import plugin_output
 from wal2lake.postgres.files import write_durably
 from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
-from wal2lake.postgres.physical.basebackup import inside
+from wal2lake.postgres.physical.archive import inside
 from wal2lake.postgres.physical.manifest import read_manifest
 from wal2lake.postgres.physical.segments import resume_position, segment_name
 from wal2lake.postgres.plugin_output import json_output

@@ -48,7 +48,12 @@ def basebackup(
     ] = None,
     manifest_checksums: Annotated[str, typer.Option(help="SHA224 to SHA512; CRC32C or NONE: sizes only.")] = "SHA256",
     tablespace_mapping: Annotated[
-        list[str] | None, typer.Option("--tablespace-mapping", "-T", help="OLDDIR=NEWDIR, for plain format.")
+        list[str] | None,
+        typer.Option(
+            "--tablespace-mapping",
+            "-T",
+            help="OLDDIR=NEWDIR: where a tablespace outside the data directory goes; plain format needs one for each.",
+        ),
     ] = None,
     no_sync: Annotated[bool, typer.Option("--no-sync", "-N", help="Do not wait until all is durable.")] = False,
     no_clean: Annotated[bool, typer.Option("--no-clean", "-n", help="After a failure, keep what had come.")] = False,

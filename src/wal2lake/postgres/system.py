@@ -17,6 +17,16 @@ from wal2lake.wire.commands import Show, TimelineHistory
 _UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
+class Permissions(NamedTuple):
+    """Of a cluster's files and folders, and of their copies: its owner alone may read them, or its group too."""
+
+    file: int
+    folder: int
+
+
+OWNER, GROUP = Permissions(0o600, 0o700), Permissions(0o640, 0o750)
+
+
 class TimelineSwitch(NamedTuple):
     """Timeline ``timeline`` was left at ``lsn``, for ``reason``."""
 
@@ -39,10 +49,20 @@ def show(pgconn: PGconn, name: str) -> str:
 
 
 def wal_segment_size(pgconn: PGconn) -> int:
-    """The size of a WAL segment in bytes; the server says ``16MB``."""
+    """The size of a WAL segment in bytes; the server says ``16MB``. Raises ProtocolError for none that can be."""
     text = show(pgconn, "wal_segment_size")
     number = text.rstrip("kMGB")
-    return int(number) * _UNITS[text.removeprefix(number)]
+    size = int(number) * _UNITS.get(text.removeprefix(number), 0) if number.isdecimal() else 0
+    if not _UNITS["MB"] <= size <= _UNITS["GB"] or size.bit_count() != 1:
+        raise ProtocolError(
+            f"The server's WAL segments have {text[:20]!r}: a power of two from 1MB to 1GB is possible."
+        )
+    return size
+
+
+def data_directory_permissions(pgconn: PGconn) -> Permissions:
+    """What the server gives its own files, as initdb's ``--allow-group-access`` decides."""
+    return GROUP if show(pgconn, "data_directory_mode") == "0750" else OWNER
 
 
 def timeline_history(pgconn: PGconn, timeline: int) -> TimelineHistoryFile:

@@ -67,6 +67,7 @@ def _every_publication(query: str) -> Rows:
 ANSWERS: Mapping[str, Rows | Callable[[str], Rows]] = {
     "IDENTIFY_SYSTEM": [("7000000000000000001", "1", "0/2000000", "postgres")],
     "wal_sender_timeout": [("1min",)],
+    "data_directory_mode": [("0700",)],
     "pg_publication WHERE": _every_publication,
 }
 
@@ -124,11 +125,16 @@ class Session:
 
     def answer(self, rows: Rows = (), columns: Sequence[str] = (), command: str = "SELECT") -> None:
         """The whole answer to a command: rows of text, if there are any, and ReadyForQuery."""
+        self.result(rows, columns, command)
+        self.send(ReadyForQuery("I"))
+
+    def result(self, rows: Rows = (), columns: Sequence[str] = (), command: str = "SELECT") -> None:
+        """One of several results that a command has."""
         if rows:
             names = columns or [f"column{i}" for i in range(len(rows[0]))]
             self.send(RowDescription(tuple(RowDescriptionField(n, 0, 0, TEXT_OID, -1, -1, 0) for n in names)))
             self.send(*(DataRow(tuple(None if v is None else v.encode() for v in row)) for row in rows))
-        self.send(CommandComplete(command), ReadyForQuery("I"))
+        self.send(CommandComplete(command))
 
     def fail(self, sqlstate: str, message: str, severity: str = "ERROR") -> None:
         """An ErrorResponse; unless it is FATAL, ReadyForQuery after it."""
@@ -199,7 +205,8 @@ class FakeWalsender:
 
     START_REPLICATION is answered by ``stream``, called after ``begin_copy``; a copy that it leaves open is closed with
     the connection. Other commands get the rows of the first of ``answers`` whose pattern (a regular expression) is
-    found in them, or what a function makes of the command, else none; ANSWERS are always among them.
+    found in them, or what a function makes of the command, else none; ANSWERS are always among them. ``commands`` are
+    answered by functions of the test, from the first word of the command to the ReadyForQuery.
     ``queries`` are all commands of all sessions, in order.
     """
 
@@ -208,8 +215,10 @@ class FakeWalsender:
         stream: Callable[[Session], None],
         answers: Mapping[str, Rows | Callable[[str], Rows]] | None = None,
         *,
+        commands: Mapping[str, Callable[[Session], None]] | None = None,
         server_version: str = "18.0",
     ) -> None:
+        self._commands = commands or {}
         self.queries: list[str] = []
         self._stream = stream
         self._answers = [*(answers or {}).items(), *ANSWERS.items()]
@@ -271,6 +280,8 @@ class FakeWalsender:
             self._stream(session)
             if session.copying:
                 raise ConnectionError("The stream was left in the midst.")
+        elif (word := query.partition(" ")[0]) in self._commands:
+            self._commands[word](session)
         else:
             found = (rows for pattern, rows in self._answers if re.search(pattern, query))
             rows = next(found, ())

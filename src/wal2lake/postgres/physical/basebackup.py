@@ -1,21 +1,20 @@
 """pg_basebackup's job: a copy of the cluster, as tar files or as a data directory that a server starts from.
 
 Every archive is parsed as it comes, whatever the format, so each file's size and checksum are compared with the
-manifest, and nothing is written outside the target. WAL that the copy needs comes along in the same stream (WAL
-option: pg_basebackup's ``--wal-method=fetch``). The target must be empty, and a failure leaves it so.
+manifest, and nothing is written outside the target (archive.py) but where the user wants tablespaces. WAL that the copy
+needs comes along in the same stream (WAL option: pg_basebackup's ``--wal-method=fetch``). The target must be empty, and
+a failure leaves it so.
 
 Source: PostgreSQL documentation, "pg_basebackup", "BASE_BACKUP", "Backup Manifest Format".
 """
 
 from __future__ import annotations
 
-import io
 import os
-import re
-import tarfile
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, Literal
 
 from psycopg import pq
@@ -26,14 +25,15 @@ from wal2lake.postgres import exchange
 from wal2lake.postgres.connection import next_result, replication_connection, run, start
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import NewFolders, write_durably, writing
+from wal2lake.postgres.physical.archive import Archive, create
 from wal2lake.postgres.physical.backup_stream import MANIFEST, BackupStream, Tablespace
-from wal2lake.postgres.physical.manifest import ReceivedFiles, new_hash
+from wal2lake.postgres.physical.manifest import ReceivedFiles
 from wal2lake.postgres.physical.standby import primary_conninfo, write_recovery_conf
+from wal2lake.postgres.system import Permissions, data_directory_permissions
 from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.commands import UploadManifest
 
 _PIECE = 1 << 20
-_TABLESPACE_LINK = re.compile(r"pg_tblspc/(\d+)")
 
 Format = Literal["plain", "tar"]
 
@@ -110,18 +110,23 @@ def base_backup(
     chosen = options or BackupOptions()
     with NewFolders(keep=not chosen.clean) as folders:
         with writing(target):
+            existed = target.exists()
             folders.claim(target)
         with replication_connection(dsn, application_name="wal2lake basebackup", physical=True) as pgconn:
             if chosen.incremental is not None:
                 upload_manifest(pgconn, chosen.incremental)
             if on_notice is not None:
                 pgconn.notice_handler = lambda notice: on_notice(_primary_message(notice))
+            permissions = data_directory_permissions(pgconn)
+            if not existed:
+                target.chmod(permissions.folder)
             stream = BackupStream(pgconn, _command(chosen), while_waiting=on_wait)
-            receiver = _Receiver(target, folders, chosen, stream, on_progress or (lambda progress: None))
+            report = on_progress or (lambda progress: None)
+            receiver = _Receiver(target, folders, chosen, stream, permissions, report)
             with writing(target):
                 backup = receiver.run()
                 if chosen.recovery_conf:
-                    write_recovery_conf(target, primary_conninfo(pgconn, dsn))
+                    write_recovery_conf(target, primary_conninfo(pgconn, dsn), permissions.file)
                 if chosen.sync:
                     folders.fsync()
             return backup
@@ -166,6 +171,7 @@ class _Receiver:
         folders: NewFolders,
         options: BackupOptions,
         stream: BackupStream,
+        permissions: Permissions,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._target = target
@@ -173,7 +179,9 @@ class _Receiver:
         self._options = options
         self._stream = stream
         self._on_progress = on_progress
+        self._permissions = permissions
         self._tablespaces = {tablespace.archive: tablespace for tablespace in stream.tablespaces}
+        self._places = _places(stream.tablespaces, options)
         self._total = sum(tablespace.size_kb or 0 for tablespace in stream.tablespaces) * 1024
         self._received = 0
         self._files = ReceivedFiles()
@@ -184,13 +192,14 @@ class _Receiver:
             if name == MANIFEST:
                 manifest = b"".join(pieces)
             elif name in self._tablespaces:
-                self._archive(self._tablespaces[name], self._counted(pieces))
+                self._archive(self._tablespaces.pop(name), self._counted(pieces))
             else:
                 raise ProtocolError(f"The server sent an archive {name!r} that belongs to no tablespace.")
         listed = 0
         if self._options.manifest:
             listed = self._files.check(manifest)
             write_durably(self._target / MANIFEST, manifest)
+            (self._target / MANIFEST).chmod(self._permissions.file)
         assert self._stream.end_lsn is not None
         return Backup(self._stream.start_lsn, self._stream.end_lsn, self._stream.timeline, self._received, listed)
 
@@ -203,100 +212,61 @@ class _Receiver:
     def _archive(self, tablespace: Tablespace, pieces: Iterator[bytes]) -> None:
         prefix = "" if tablespace.oid is None else f"pg_tblspc/{tablespace.oid}/"
         if self._options.format == "plain":
-            folder = self._target if tablespace.location is None else self._relocated(tablespace.location)
+            folder = self._target if tablespace.oid is None else self._target / self._places[tablespace.oid]
             with writing(folder):
-                if tablespace.location is not None:
-                    self._folders.claim(folder)
+                if tablespace.oid is not None:
+                    self._claim(folder)
                 self._members(pieces, prefix, folder)
             return
-        with (self._target / tablespace.archive).open("xb") as archive:
+        with create(self._target / tablespace.archive, self._permissions) as archive:
             self._members(_copied(pieces, archive), prefix, None)
             if self._options.sync:
                 archive.flush()
                 os.fsync(archive.fileno())
 
+    def _claim(self, folder: Path) -> None:
+        self._folders.claim(folder)
+        folder.chmod(self._permissions.folder)
+
     def _members(self, pieces: Iterator[bytes], prefix: str, folder: Path | None) -> None:
         """Go through an archive's members; with ``folder`` they become files there."""
-        try:
-            with tarfile.open(fileobj=_Pieces(pieces), mode="r|") as archive:
-                for member in archive:
-                    self._member(archive, member, prefix, folder)
-        except (tarfile.TarError, EOFError) as error:
-            raise ProtocolError("The server sent an archive that is no tar file.") from error
-        for _ in pieces:  # what follows the last member is padding, but belongs to the file
-            pass
-
-    def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, prefix: str, folder: Path | None) -> None:
-        path = inside(member.name)
-        if member.isreg():
-            self._file(archive, member, prefix + path, folder and folder / path)
-        elif folder is not None and member.isdir():
-            (folder / path).mkdir(mode=0o700, exist_ok=True)
-        elif folder is not None:
-            self._link(member, folder / path, path)
-
-    def _file(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, place: Path | None) -> None:
-        content = archive.extractfile(member)
-        assert content is not None
-        checksum = new_hash(self._options.manifest_checksums)
-        with _create(place, member.mode) if place else io.BytesIO() as output:
-            while piece := content.read(_PIECE):
-                checksum.update(piece)
-                if place:
-                    output.write(piece)
-            if place and self._options.sync:
-                output.flush()
-                os.fsync(output.fileno())
-        self._files.files[path] = (member.size, checksum.hexdigest())
-
-    def _link(self, member: tarfile.TarInfo, place: Path, path: str) -> None:
-        """The only links of a data directory are those to its tablespaces."""
-        if not member.issym() or not _TABLESPACE_LINK.fullmatch(path):
-            raise ProtocolError(f"The archive has {path!r}, which is neither file, folder nor tablespace.")
-        place.symlink_to(self._relocated(member.linkname))
-
-    def _relocated(self, location: str) -> Path:
-        """Where a tablespace goes; one within the data directory (in place, 15+) has a relative location."""
-        return self._target / self._options.tablespaces.get(os.path.normpath(location), location)
+        outside = {oid: place for oid, place in self._places.items() if place.is_absolute()}
+        archive = Archive(
+            folder,
+            {} if prefix else {f"pg_tblspc/{oid}": place for oid, place in outside.items()},
+            checksums=self._options.manifest_checksums,
+            permissions=self._permissions,
+            sync=self._options.sync,
+        )
+        for path, size, checksum in archive.read(pieces):
+            self._files.files[prefix + path] = (size, checksum)
 
 
-class _Pieces(io.RawIOBase):
-    """An iterator of pieces as the file that tarfile reads."""
+def _places(tablespaces: Sequence[Tablespace], options: BackupOptions) -> dict[int, Path]:
+    """Where each tablespace goes: what the user says of its location, or its own place within the data directory.
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        parts: list[memoryview] = []
-        missing = size
-        while missing > 0:
-            if not self._rest:
-                self._rest = memoryview(next(self._pieces, b""))
-                if not self._rest:
-                    break
-            part, self._rest = self._rest[:missing], self._rest[missing:]
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+    The server names the locations, so none of them is a reason to write there. Raises ConfigError, with the options
+    that are missing, and ProtocolError for what no server has.
+    """
+    places: dict[int, Path] = {}
+    unmapped = []
+    for oid, location in ((space.oid, space.location or "") for space in tablespaces if space.oid is not None):
+        within = f"pg_tblspc/{oid}"
+        if oid in places or not (os.path.isabs(location) or location == within):
+            raise ProtocolError(f"The server has a tablespace {oid} at {location!r}, which cannot be.")
+        places[oid] = Path(options.tablespaces.get(os.path.normpath(location), location))
+        if os.path.isabs(location) and os.path.normpath(location) not in options.tablespaces:
+            unmapped.append(location)
+    if unmapped and options.format == "plain":
+        wanted = " ".join(f"--tablespace-mapping {shlex.quote(f'{location}=NEWDIR')}" for location in unmapped)
+        raise ConfigError(
+            f"The server has tablespaces outside of its data directory: {', '.join(unmapped)}.",
+            hint=f"Say where each goes ({wanted}), or take format tar.",
+        )
+    return places
 
 
 def _copied(pieces: Iterator[bytes], archive: BinaryIO) -> Iterator[bytes]:
     for piece in pieces:
         archive.write(piece)
         yield piece
-
-
-def _create(place: Path, mode: int) -> BinaryIO:
-    return os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o750), "wb")
-
-
-def inside(name: str) -> str:
-    """The member's path below the target; raise ProtocolError for one that leads out of it."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ProtocolError(f"The archive has {name!r}, which leads out of the data directory.")
-    return str(path)

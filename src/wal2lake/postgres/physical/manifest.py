@@ -28,13 +28,13 @@ class ManifestFile(NamedTuple):
 class Hash(Protocol):
     """hashlib's shape."""
 
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
     def hexdigest(self) -> str: ...
 
 
 class _NoHash:
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         pass
 
     def hexdigest(self) -> str:

@@ -28,7 +28,7 @@ from wal2lake.postgres.physical.segments import Segment, WalPosition, resume_pos
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
 from wal2lake.postgres.slots import read_slot
-from wal2lake.postgres.system import timeline_history, wal_segment_size
+from wal2lake.postgres.system import data_directory_permissions, timeline_history, wal_segment_size
 from wal2lake.postgres.waiting import wait
 from wal2lake.wire.replication import PrimaryKeepalive, XLogData, read_from_server
 
@@ -87,7 +87,7 @@ class _Receiver:
         self._options = options
         self._stop = stop
         self._segment: Segment | None = None
-        self._size = 0
+        self._size = self._mode = 0
         self._system_id: str | None = None
         self._holds_wal = False
 
@@ -129,6 +129,7 @@ class _Receiver:
         if self._system_id not in (None, identity.system_id):
             raise LogMismatchError("The server is another cluster than before.", hint="Check host and port in the DSN.")
         self._system_id, self._size = identity.system_id, wal_segment_size(pgconn)
+        self._mode = data_directory_permissions(pgconn).file
         found = resume_position(self._folder, self._size)
         self._holds_wal = found is not None
         position = found or self._slot_position(pgconn, identity)
@@ -173,6 +174,7 @@ class _Receiver:
         if self.timeline > 1 and not path.exists():
             with writing(path):
                 write_durably(path, timeline_history(pgconn, self.timeline).content)
+                path.chmod(self._mode)
 
     def _pump(self, stream: Replication) -> None:
         while not self.done and not stream.ended:
@@ -206,7 +208,7 @@ class _Receiver:
         while rest:
             if self._segment is None:
                 self._holds_wal = True
-                self._segment = Segment(self._folder, self.timeline, self.written, self._size)
+                self._segment = Segment(self._folder, self.timeline, self.written, self._size, self._mode)
             part = rest[: self._segment.end - self.written]
             self._segment.write(self.written, part)
             self.written = LSN(self.written + len(part))

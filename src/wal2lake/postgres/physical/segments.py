@@ -51,21 +51,22 @@ def resume_position(folder: Path, segment_size: int) -> WalPosition | None:
 
 
 class Segment:
-    """One segment file being written."""
+    """One segment file being written; ``mode``: its permissions."""
 
-    def __init__(self, folder: Path, timeline: int, lsn: int, size: int) -> None:
+    def __init__(self, folder: Path, timeline: int, lsn: int, size: int, mode: int) -> None:
         self.name = segment_name(timeline, lsn, size)
         self.begin = LSN(lsn - lsn % size)
         self.end = LSN(self.begin + size)
         self._path = folder / (self.name + PARTIAL)
         with writing(self._path):
-            self._file: BinaryIO = self._open(size)
+            self._file: BinaryIO = self._open(size, mode)
 
-    def _open(self, size: int) -> BinaryIO:
+    def _open(self, size: int, mode: int) -> BinaryIO:
         """A partial file of an earlier run is written over from its begin; zeros lie behind what has come."""
         if self._path.exists() and self._path.stat().st_size not in (0, size):
             raise ProtocolError(f"{self._path} has not the size of a WAL segment.", hint="Move it away.")
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(descriptor, mode)
         os.posix_fallocate(descriptor, 0, size)
         fsync_folder(self._path.parent)
         return os.fdopen(descriptor, "r+b")

@@ -40,11 +40,13 @@ def primary_conninfo(pgconn: PGconn, dsn: str) -> str:
     return make_conninfo("", **{name: value for name, value in names.items() if value})
 
 
-def write_recovery_conf(data: Path, conninfo: str) -> None:
-    """Have the server that starts from ``data`` follow the one that ``conninfo`` names."""
+def write_recovery_conf(data: Path, conninfo: str, mode: int) -> None:
+    """Have the server that starts from ``data`` (files of ``mode``) follow the one that ``conninfo`` names."""
     quoted = conninfo.replace("\\", "\\\\").replace("'", "''")
     with (data / "postgresql.auto.conf").open("a") as settings:
         settings.write(f"primary_conninfo = '{quoted}'\n")
         settings.flush()
         os.fsync(settings.fileno())
-    (data / "standby.signal").touch(mode=0o600)
+    signal = data / "standby.signal"
+    signal.touch(mode=0o600)
+    signal.chmod(mode)
