@@ -56,7 +56,7 @@ def committed_end(postgres: EmbeddedPostgres) -> str:
 def capture(postgres: EmbeddedPostgres, folder: Path, end: str) -> float:
     """Seconds from connecting until the log holds everything up to ``end``, durably."""
     slot = copied_slot(postgres)
-    source = SourceConfig(postgres.dsn, common.PUBLICATION, slot)
+    source = SourceConfig(postgres.tcp_dsn, common.PUBLICATION, slot)
     config = Config(source, LogConfig(str(folder / slot)))
     stop = threading.Event()
     thread = threading.Thread(target=Capture(config).run, args=(stop,))
@@ -79,7 +79,7 @@ def recvlogical(postgres: EmbeddedPostgres, end: str) -> float:
     """Seconds that pg_recvlogical takes to read up to ``end`` and throw it away."""
     slot = copied_slot(postgres)
     command = [
-        str(postgres.bin_dir / "pg_recvlogical"), "-d", postgres.dsn, "-S", slot, "--start", "--no-loop",
+        str(postgres.bin_dir / "pg_recvlogical"), "-d", postgres.tcp_dsn, "-S", slot, "--start", "--no-loop",
         "--endpos", end, "-f", "/dev/null", "-o", "proto_version=1", "-o", f"publication_names={common.PUBLICATION}",
     ]  # fmt: skip
     return common.timed(lambda: subprocess.run(command, check=True, capture_output=True))

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 def ours(postgres: EmbeddedPostgres, changes: int, *, binary: bool = False) -> None:
     """The ten lines."""
     rows = total = 0
-    with connect(postgres.dsn, slot=copied_slot(postgres), publication=common.PUBLICATION, binary=binary) as stream:
+    with connect(postgres.tcp_dsn, slot=copied_slot(postgres), publication=common.PUBLICATION, binary=binary) as stream:
         for event in stream:
             match event:
                 case Insert(new=row):
@@ -88,7 +88,7 @@ def theirs(postgres: EmbeddedPostgres, changes: int) -> None:
                 if seen == changes:
                     raise StopReplication
 
-    connection = psycopg2.connect(postgres.dsn, connection_factory=LogicalReplicationConnection)
+    connection = psycopg2.connect(postgres.tcp_dsn, connection_factory=LogicalReplicationConnection)
     try:
         cursor = connection.cursor()
         options = {"proto_version": "1", "publication_names": common.PUBLICATION}

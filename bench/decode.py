@@ -76,7 +76,7 @@ def real_changes(changes: int, rows_per_batch: int, *, binary: bool) -> Iterator
         options = f"'proto_version', '1', 'publication_names', '{common.PUBLICATION}', 'binary', '{binary}'"
         query = f"SELECT lsn, xid, data FROM pg_logical_slot_peek_binary_changes('decode', NULL, NULL, {options})"
         copy_out = f"COPY ({query}) TO STDOUT (FORMAT binary)"
-        with psycopg.connect(postgres.dsn) as connection, connection.cursor().copy(copy_out) as copy:
+        with psycopg.connect(postgres.tcp_dsn) as connection, connection.cursor().copy(copy_out) as copy:
             yield from _log_batches((bytes(row) for row in copy), rows_per_batch)
 
 

@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 def prepared(postgres: EmbeddedPostgres, folder: Path, turn: int) -> Config:
     """A pipeline that has its slot, its log and the empty table's snapshot."""
     config = Config(
-        source=SourceConfig(postgres.dsn, common.PUBLICATION, f"land_{turn}"),
+        source=SourceConfig(postgres.tcp_dsn, common.PUBLICATION, f"land_{turn}"),
         log=LogConfig(str(folder / "log")),
         lake=LakeConfig(str(folder / "lake"), "append"),
     )

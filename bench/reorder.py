@@ -92,12 +92,14 @@ def _ours(postgres: EmbeddedPostgres, backlog: str, file: str, end: str) -> None
     slot = _copied(postgres, f"{backlog}_pgoutput")
     stream = PgoutputOptions((common.PUBLICATION,))
     with closing(PluginOutput(file, lambda write: Decoder("test_decoding", (), stream, write))) as output:
-        recv(postgres.dsn, slot, output, RecvOptions(until_lsn=LSN.parse(end), plugin_options=output.decoder.stream))
+        recv(
+            postgres.tcp_dsn, slot, output, RecvOptions(until_lsn=LSN.parse(end), plugin_options=output.decoder.stream)
+        )
 
 
 def _theirs(postgres: EmbeddedPostgres, backlog: str, file: str, end: str) -> None:
     command = [
-        str(postgres.client_dir / "pg_recvlogical"), "-d", f"{postgres.dsn} options='-c timezone=UTC'",
+        str(postgres.client_dir / "pg_recvlogical"), "-d", f"{postgres.tcp_dsn} options='-c timezone=UTC'",
         "-S", _copied(postgres, f"{backlog}_test_decoding"), "--start", "--no-loop", "--endpos", end, "-f", file,
     ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)

@@ -59,9 +59,9 @@ def _ours(
     turns = iter(range(1_000))
 
     def measure() -> float:
-        config = _config(postgres.dsn, folder / str(next(turns)), options.chunk_bytes)
+        config = _config(postgres.tcp_dsn, folder / str(next(turns)), options.chunk_bytes)
         snapshots = Snapshots(config, SparkJobs(spark), Tables(config), _START_LSN, Waiting(Event()))
-        with connect(postgres.dsn) as connection:
+        with connect(postgres.tcp_dsn) as connection:
             tables = published_tables(connection, common.PUBLICATION)
         seconds = common.timed(lambda: snapshots.take(tables))
         arrived = _count(Target.of(config, tables[0].namespace, tables[0].name).sink().uri)
@@ -88,7 +88,7 @@ def _count(uri: str) -> int:
 def _psql(postgres: EmbeddedPostgres, rows: int) -> Callable[[], float]:
     """Each call copies the table to /dev/null and tells the rows per second."""
     copy = f"COPY {common.TABLE} TO STDOUT (FORMAT binary)"
-    arguments = ("-X", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", "postgres")
+    arguments = ("-X", "-q", "-d", postgres.tcp_dsn)
 
     def work() -> None:
         postgres.run_program("psql", *arguments, "-c", copy, "-o", "/dev/null")

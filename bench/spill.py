@@ -84,7 +84,7 @@ def _interleaved(postgres: EmbeddedPostgres, count: int) -> list[int]:
     """That many transactions that are all open while each inserts some rows by turns; how many rows each has."""
     values = "i, 1, repeat('n', 200), 1, 1, 1, now(), repeat('x', 300), true, gen_random_uuid()"
     with ExitStack() as stack:
-        sessions = [stack.enter_context(psycopg.connect(postgres.socket_dsn)) for _ in range(count)]
+        sessions = [stack.enter_context(psycopg.connect(postgres.dsn)) for _ in range(count)]
         for turn in range(ROUNDS):
             for number, session in enumerate(sessions):
                 first = (turn * count + number) * 100
@@ -99,7 +99,7 @@ def _decode(postgres: EmbeddedPostgres, slot: str, limit: int, rows: list[int]) 
     """The most that the buffer held, in bytes."""
     plugin, highest, before = Counting(), 0, _resident()
     with Decoder(plugin, (), STREAM, _nothing, fixed=True, memory_limit=limit) as decoder:
-        with LogicalStream(postgres.dsn, slot, plugin_options=STREAM) as stream:
+        with LogicalStream(postgres.tcp_dsn, slot, plugin_options=STREAM) as stream:
             for message in _until(stream, len(rows), plugin):
                 decoder.receive(message.start_lsn, message.payload)
                 highest = max(highest, decoder.buffer.memory)

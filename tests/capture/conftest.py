@@ -44,7 +44,7 @@ class World:
 
     @property
     def config(self) -> Config:
-        source = SourceConfig(self.server.dsn, self.name, self.name)
+        source = SourceConfig(self.server.tcp_dsn, self.name, self.name)
         return Config(source, LogConfig(str(self.path), segment_seconds=0.05))
 
     @property

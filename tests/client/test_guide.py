@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from wal2lake.client import AsyncStream, Stream
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -96,7 +97,8 @@ def test_the_readme_s_ten_lines_run(
 ) -> None:
     (block,) = [block for block in blocks(ROOT / "README.md") if "connect(" in block]
     assert len(block.splitlines()) <= 10
-    for name, value in {"PGHOST": "127.0.0.1", "PGPORT": str(shop.port), "PGUSER": "postgres"}.items():
+    folder = str(conninfo_to_dict(shop.dsn)["host"])
+    for name, value in {"PGHOST": folder, "PGPORT": str(shop.port), "PGUSER": "postgres"}.items():
         monkeypatch.setenv(name, value)
     disturb(monkeypatch, lambda: shop.psql(CHANGES, database="shop"))
     exec(compile(block, "README.md", "exec"), {})

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from psycopg.conninfo import conninfo_to_dict
 
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -106,7 +107,12 @@ def _word_for_word(line: str, server: EmbeddedPostgres, folder: Path, answer: st
     """Run a line of the README in a shell; only its server is ours."""
     ours = line.replace("host=db.example.com dbname=shop user=wal2lake", f"{server.dsn} dbname=shop")
     path = os.pathsep.join([str(Path(sys.executable).parent), str(server.client_dir), os.environ["PATH"]])
-    known = {"PATH": path, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
+    known = {
+        "PATH": path,
+        "PGHOST": str(conninfo_to_dict(server.dsn)["host"]),
+        "PGPORT": str(server.port),
+        "PGUSER": "postgres",
+    }
     done = subprocess.run(
         ours, shell=True, cwd=folder, env=os.environ | known, input=answer, capture_output=True, text=True,
         timeout=400, check=False,
@@ -213,7 +219,7 @@ def test_what_cannot_run_says_why_in_one_sentence(tmp_path: Path, prepare: str, 
         dsn = server.dsn
         if prepare == "wrong password":
             dsn = f"{dsn} password=hunter2"
-            (server.data_dir / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+            (server.data_dir / "pg_hba.conf").write_text("local all all scram-sha-256\n")
             os.kill(int((server.data_dir / "postmaster.pid").read_text().split()[0]), signal.SIGHUP)
             time.sleep(0.5)
         _wal2lake("init", "--dsn", dsn, folder=tmp_path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from wal2lake.errors import ConnectError
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -26,10 +27,10 @@ pytestmark = pytest.mark.server
 
 
 class CuttingProxy:
-    """Forward one connection to ``port`` and cut it after ``limit`` bytes from the server."""
+    """Forward one connection to where ``dsn`` points and cut it after ``limit`` bytes from the server."""
 
-    def __init__(self, port: int, limit: int) -> None:
-        self._upstream = port
+    def __init__(self, dsn: str, limit: int) -> None:
+        self._dsn = dsn
         self._limit = limit
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -37,7 +38,7 @@ class CuttingProxy:
 
     def __enter__(self) -> str:
         self._thread.start()
-        return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
+        return make_conninfo(self._dsn, port=self.port, sslmode="disable", gssencmode="disable")
 
     def __exit__(self, *failure: object) -> None:
         self._thread.join(30)
@@ -46,7 +47,7 @@ class CuttingProxy:
 
     def _serve(self) -> None:
         client, _ = self._listener.accept()
-        server = socket.create_connection(("127.0.0.1", self._upstream))
+        server = socket.create_connection(("127.0.0.1", int(conninfo_to_dict(self._dsn)["port"])))
         there = threading.Thread(target=_forward, args=(client, server, 1 << 60))
         there.start()
         _forward(server, client, self._limit)
@@ -81,10 +82,10 @@ def published(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
 
 def test_a_host_that_is_gone_is_noticed_within_a_minute(server: EmbeddedPostgres) -> None:
     """Keepalives alone would not do: the kernel sends none while a status report is unanswered, for a quarter hour."""
-    with replication_connection(server.dsn) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
+    with replication_connection(server.tcp_dsn) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
         idle, gone = socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT
         assert [connection.getsockopt(socket.IPPROTO_TCP, option) for option in (idle, gone)] == [30, 60_000]
-    ours = f"{server.dsn} tcp_user_timeout=5000"
+    ours = f"{server.tcp_dsn} tcp_user_timeout=5000"
     with replication_connection(ours) as pgconn, socket.socket(fileno=os.dup(pgconn.socket)) as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, gone) == 5000
 
@@ -102,7 +103,7 @@ def silent_port() -> Iterator[int]:
 
 
 def test_a_host_that_does_not_answer_is_passed_over(server: EmbeddedPostgres, silent_port: int) -> None:
-    several = f"host=127.0.0.1,127.0.0.1 port={silent_port},{server.port} user=postgres dbname=postgres"
+    several = make_conninfo(server.tcp_dsn, host="127.0.0.1,127.0.0.1", port=f"{silent_port},{server.port}")
     with replication_connection(f"{several} connect_timeout=2") as pgconn:
         assert int(pgconn.port) == server.port
     with pytest.raises(ConnectError, match="timeout"):
@@ -111,7 +112,7 @@ def test_a_host_that_does_not_answer_is_passed_over(server: EmbeddedPostgres, si
 
 @pytest.mark.parametrize("limit", [0, 1, 50, 400])
 def test_while_connecting(published: EmbeddedPostgres, limit: int) -> None:
-    with CuttingProxy(published.port, limit) as dsn, pytest.raises(ConnectError):
+    with CuttingProxy(published.tcp_dsn, limit) as dsn, pytest.raises(ConnectError):
         connect(dsn)
 
 
@@ -128,7 +129,7 @@ def test_while_streaming(published: EmbeddedPostgres, limit: int) -> None:
     options = PgoutputOptions(("cut",))
     await_free(published)
     with (
-        CuttingProxy(published.port, limit) as dsn,
+        CuttingProxy(published.tcp_dsn, limit) as dsn,
         pytest.raises(ConnectError) as cut,
         LogicalStream(dsn, "cut", plugin_options=options) as stream,
     ):
@@ -143,7 +144,7 @@ def test_while_copying(published: EmbeddedPostgres, limit: int) -> None:
         (table,) = published_tables(connection, "cut")
     with (
         SnapshotKeeper(published.dsn) as keeper,
-        CuttingProxy(published.port, limit) as dsn,
+        CuttingProxy(published.tcp_dsn, limit) as dsn,
         pytest.raises(ConnectError),
     ):
         for _ in copy_binary(dsn, keeper.identity.name, table, table.columns):
@@ -151,5 +152,5 @@ def test_while_copying(published: EmbeddedPostgres, limit: int) -> None:
 
 
 def test_while_backing_up(published: EmbeddedPostgres, tmp_path: Path) -> None:
-    with CuttingProxy(published.port, 3_000_000) as dsn, pytest.raises(ConnectError):
+    with CuttingProxy(published.tcp_dsn, 3_000_000) as dsn, pytest.raises(ConnectError):
         base_backup(dsn, tmp_path / "cut", BackupOptions(checkpoint="fast", sync=False))

@@ -111,14 +111,14 @@ def published(secured: Secured) -> Secured:
 
 @pytest.mark.parametrize("limit", [1, 1000, 1500])
 def test_cut_in_the_handshake(secured: Secured, limit: int) -> None:
-    proxy = CuttingProxy(secured.server.port, limit)
+    proxy = CuttingProxy(secured.server.tcp_dsn, limit)
     with proxy, pytest.raises(ConnectError):
         connect(secured.dsn("localhost", secured.root, proxy.port))
 
 
 @pytest.mark.parametrize("limit", [20_000, 300_003])
 def test_a_stream_that_is_cut(published: Secured, limit: int) -> None:
-    proxy = CuttingProxy(published.server.port, limit)
+    proxy = CuttingProxy(published.server.tcp_dsn, limit)
     with proxy, pytest.raises(ConnectError) as cut, stream(published, proxy.port) as opened:
         while True:
             opened.receive(1.0)
@@ -141,7 +141,7 @@ def test_a_stream_whose_walsender_ends(published: Secured) -> None:
 
 @pytest.mark.parametrize("replication", [True, False])
 def test_a_query_that_is_cut(secured: Secured, replication: bool) -> None:
-    proxy, query = CuttingProxy(secured.server.port, 50_000), "SELECT repeat('x', 100000)"
+    proxy, query = CuttingProxy(secured.server.tcp_dsn, 50_000), "SELECT repeat('x', 100000)"
     dsn = secured.dsn("localhost", secured.root, proxy.port)
     with proxy, pytest.raises(ConnectError):
         if replication:

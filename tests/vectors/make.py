@@ -72,6 +72,7 @@ def catch_up(stream: RawClient, target: LSN) -> list[bytes]:
 def make(major: int) -> Server:
     """All captures of one server."""
     with versioned_server(major, SETTINGS) as server:
+        _trust_loopback(server)
         with RawClient(server.port) as session:
             version = int(session.scalar("SHOW server_version_num"))
             for statement in SETUP:
@@ -79,6 +80,14 @@ def make(major: int) -> Server:
         captures = [capture_stream(server, scenario) for scenario in SCENARIOS if scenario.since <= major]
         captures += [converse(server, major) for since, converse in CONVERSATIONS if since <= major]
         return Server(version, [*captures, capture_standby(server, major)])
+
+
+def _trust_loopback(server: EmbeddedPostgres) -> None:
+    """The conversations are about something else than passwords, and the raw client has none."""
+    hba = server.data_dir / "pg_hba.conf"
+    server.stop()
+    hba.write_text("host all,replication all 127.0.0.1/32 trust\n" + hba.read_text())
+    server.start()
 
 
 def main(majors: list[int]) -> None:

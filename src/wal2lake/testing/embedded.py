@@ -1,5 +1,7 @@
-"""A PostgreSQL server of one's own: made in a fresh folder, listening on loopback, gone at the end.
+"""A PostgreSQL server of one's own: made in a fresh folder, reached by its owner alone, gone at the end.
 
+Its superuser could run programs as whoever owns the server, so no other user of the machine may be that superuser: it
+is trusted over a Unix socket in a folder of the owner's, and over loopback asked for a password that chance has made.
 It runs as an unprivileged user also when this process is root. What it prints goes to ``server.log`` in its data
 folder, which is shown when it does not start.
 """
@@ -7,11 +9,13 @@ folder, which is shown when it does not start.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,17 +65,25 @@ class EmbeddedPostgres:
         self._root = data_dir or Path(tempfile.mkdtemp(prefix="wal2lake-pg-"))
         self.data_dir = self._root / "data"
         self.port = 0
+        self._sockets = Path(tempfile.mkdtemp(prefix="wal2lake-pg-"))  # short: a socket's path has 107 bytes at most
+        self._password: str | None = None
+        self._password_lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def dsn(self) -> str:
-        """libpq's keywords for the superuser over TCP."""
-        return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres"
+        """libpq's keywords for the superuser over the Unix socket, which needs no secret."""
+        return f"host={self._sockets} port={self.port} user=postgres dbname=postgres"
 
     @property
-    def socket_dsn(self) -> str:
-        """The same over the Unix socket."""
-        return f"host={self._root} port={self.port} user=postgres dbname=postgres"
+    def tcp_dsn(self) -> str:
+        """The same over loopback, with the password, which is set when it is first asked for."""
+        with self._password_lock:
+            if self._password is None:
+                password = secrets.token_hex(16)
+                self.psql(f"SET synchronous_commit = on; ALTER ROLE postgres PASSWORD '{password}'")
+                self._password = password
+        return f"host=127.0.0.1 port={self.port} user=postgres password={self._password} dbname=postgres"
 
     def __enter__(self) -> Self:
         try:
@@ -92,7 +104,7 @@ class EmbeddedPostgres:
         """Start on the same port as before (a free one the first time) and wait until it answers."""
         self.settings.update(settings or {})
         self.port = self.port or _free_port()
-        options = {**self.settings, "port": str(self.port), "unix_socket_directories": str(self._root)}
+        options = {**self.settings, "port": str(self.port), "unix_socket_directories": str(self._sockets)}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         with (self._root / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -125,7 +137,7 @@ class EmbeddedPostgres:
         """Run ``sql`` through psql (unaligned, tuples only) and return what it prints."""
         command = [
             str(self.client_dir / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1",
-            "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database, *arguments,
+            "-h", str(self._sockets), "-p", str(self.port), "-U", "postgres", "-d", database, *arguments,
         ]  # fmt: skip
         done = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -143,10 +155,11 @@ class EmbeddedPostgres:
 
     def _initialise(self) -> None:
         self._own(self._root)
+        self._own(self._sockets)
         if not (self.data_dir / "PG_VERSION").exists():
             self.run_program(
-                "initdb", "-D", str(self.data_dir), "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                "--no-locale", "--no-sync",
+                "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale",
+                "--no-sync", "--auth-local=trust", "--auth-host=scram-sha-256",
             )  # fmt: skip
 
     def _as_user(self) -> dict[str, Any]:
@@ -159,11 +172,11 @@ class EmbeddedPostgres:
         path.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             os.chown(path, self._user.pw_uid, self._user.pw_gid)
-        path.chmod(0o755)
+        path.chmod(0o700)
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        command = [str(self.client_dir / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        command = [str(self.client_dir / "pg_isready"), "-q", "-h", str(self._sockets), "-p", str(self.port)]
         while time.monotonic() < deadline and process.poll() is None:
             if subprocess.run(command, check=False).returncode == 0:
                 return
@@ -173,6 +186,7 @@ class EmbeddedPostgres:
         raise ServerConfigError(f"The embedded PostgreSQL did not start. Its log ends:\n{tail}")
 
     def _remove(self) -> None:
+        shutil.rmtree(self._sockets, ignore_errors=True)
         if not self._keep:
             shutil.rmtree(self._root, ignore_errors=True)
 
