@@ -93,7 +93,12 @@ class BaseBackup(Command):
             if value == _DEFAULTS[option.field]:
                 continue
             require(f"the BASE_BACKUP option {option.field.upper()}", version, option.since)
-            texts.append(_modern(option, value) if version >= 150000 else _legacy(option, value))
+            if version >= 150000:
+                texts.append(f"{option.field.upper()} {_literal(value)}")
+            elif isinstance(value, bool) or option.field == "checkpoint":
+                texts.append(str(option.legacy))
+            else:
+                texts.append(f"{option.legacy} {_literal(value)}")
         return option_list(texts).lstrip() if version >= 150000 else " ".join(texts)
 
     @classmethod
@@ -110,16 +115,10 @@ _MODERN: Final = {option.field: option for option in _OPTIONS}
 _LEGACY: Final = {option.legacy: option for option in _OPTIONS if option.legacy}
 
 
-def _modern(option: _Option, value: Any) -> str:
-    return f"{option.field.upper()} {_literal(str(value).lower() if isinstance(value, bool) else value)}"
-
-
-def _legacy(option: _Option, value: Any) -> str:
-    bare = isinstance(value, bool) or option.field == "checkpoint"
-    return str(option.legacy) if bare else f"{option.legacy} {_literal(value)}"
-
-
 def _literal(value: str | int) -> str:
+    """A string in quotes, a number as it is; booleans are strings here, as in defGetBoolean."""
+    if isinstance(value, bool):
+        return quote_string(str(value).lower())
     return quote_string(value) if isinstance(value, str) else str(value)
 
 

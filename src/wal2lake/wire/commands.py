@@ -335,11 +335,5 @@ def _refuse_unknown(tokens: Tokens, options: Mapping[str, object], known: tuple[
 
 def start_replication_logical(slot: str, lsn: int, options: Mapping[str, str | bool | int | None]) -> str:
     """START_REPLICATION … LOGICAL for any server; a bool goes as ``true`` or ``false``."""
-    pairs = tuple((name, _plugin_value(value)) for name, value in options.items())
+    pairs = tuple((name, str(value).lower() if isinstance(value, int) else value) for name, value in options.items())
     return StartLogicalReplication(slot, LSN(lsn), pairs).build()
-
-
-def _plugin_value(value: str | bool | int | None) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return str(value).lower()

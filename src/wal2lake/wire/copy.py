@@ -10,6 +10,7 @@ Source: PostgreSQL documentation, "COPY Operations" and "Extended Query"; src/ba
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -82,7 +83,6 @@ F, B = Side.FRONTEND, Side.BACKEND
 _S, _A = CopyState, Action
 _COPY: Final = (CopyData, CopyDone, CopyFail)
 _ANYTIME: Final = (NoticeResponse, ParameterStatus, NotificationResponse)
-_FAILED: Final = {False: _S.FAILED, True: _S.DISCARDING}
 
 TABLE: Final[tuple[Row, ...]] = (
     Row(_S.NONE, B, (CopyInResponse,), _A.TAKE, _S.IN),
@@ -123,13 +123,14 @@ TABLE: Final[tuple[Row, ...]] = (
 EXTENDED: Final[tuple[Row, ...]] = tuple(
     Row(state, F, (Flush, Sync), _A.TAKE, state) for state in (_S.OUT, _S.DONE, _S.FAILING)
 )
+_Steps = dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]]
 _OPEN: Final = (_S.IN, _S.OUT, _S.BOTH, _S.BOTH_OUT, _S.BOTH_IN, _S.DONE, _S.FAILING)
 
 
-def _expand(extended: bool) -> dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]]:
-    """The table by state, side and message, with the rows that hold in every state."""
-    table: dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]] = {}
-    for row in (*TABLE, *EXTENDED) if extended else TABLE:
+def _expand(rows: Iterable[Row], failed: CopyState) -> _Steps:
+    """``rows`` by state, side and message, with those that hold in every state; ErrorResponse leads to ``failed``."""
+    table: _Steps = {}
+    for row in rows:
         for message in row.messages or (None,):
             table[row.state, row.side, message] = (row.action, row.then)
     for state in CopyState:
@@ -137,11 +138,12 @@ def _expand(extended: bool) -> dict[tuple[CopyState, Side, type[WireMessage] | N
         for message in _ANYTIME:
             table[state, B, message] = (_A.TAKE, state)
     for state in _OPEN:
-        table[state, B, ErrorResponse] = (_A.TAKE, _FAILED[extended])
+        table[state, B, ErrorResponse] = (_A.TAKE, failed)
     return table
 
 
-_TABLES: Final = {extended: _expand(extended) for extended in (False, True)}
+_SIMPLE_STEPS: Final = _expand(TABLE, _S.FAILED)
+_EXTENDED_STEPS: Final = _expand((*TABLE, *EXTENDED), _S.DISCARDING)
 
 
 class CopyMachine:
@@ -149,7 +151,7 @@ class CopyMachine:
 
     def __init__(self, *, extended: bool = False) -> None:
         self.state = CopyState.NONE
-        self._table = _TABLES[extended]
+        self._table = _EXTENDED_STEPS if extended else _SIMPLE_STEPS
         self._synced = False  # a Sync is under way: an error need not wait for another
 
     def step(self, side: Side, message: WireMessage) -> Action:
@@ -160,14 +162,11 @@ class CopyMachine:
             problem = f"The {side.name.lower()} cannot send {kind.__name__} in COPY state {self.state.name}."
             raise ProtocolError(problem, offset=0)
         action, self.state = found
-        self._note_sync(kind, action)
-        return action
-
-    def _note_sync(self, kind: type[WireMessage], action: Action) -> None:
-        """A Sync that was sent before the COPY IN began is read within it, and so ignored."""
+        # a Sync that was sent before the COPY IN began is read within it, and so ignored
         if kind is ReadyForQuery or self.state is CopyState.IN:
             self._synced = False
         elif kind is Sync and action is Action.TAKE:
             self._synced = True
         if self._synced and self.state is CopyState.DISCARDING:
             self.state = CopyState.FAILED
+        return action

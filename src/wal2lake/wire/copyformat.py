@@ -38,7 +38,7 @@ class RowReader(ABC):
             raise self._error("Data follows the end of the COPY.", 0)
         self._buffer += data
         rows: list[Row] = []
-        if self._promising(data):
+        if self._may_complete_row(data):
             rows, used = self._rows(self._buffer)
             del self._buffer[:used]
             self._offset += used
@@ -52,7 +52,7 @@ class RowReader(ABC):
             raise self._error("The COPY ends within a row.", len(self._buffer))
 
     @abstractmethod
-    def _promising(self, data: bytes | memoryview) -> bool:
+    def _may_complete_row(self, data: bytes | memoryview) -> bool:
         """Whether the piece ``data``, just buffered, may have made a row whole: looking again has its price."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class BinaryRowReader(RowReader):
         self._begun = False
         self._wanted = 0  # no row is whole before the buffer holds so many bytes
 
-    def _promising(self, data: bytes | memoryview) -> bool:
+    def _may_complete_row(self, data: bytes | memoryview) -> bool:
         return len(self._buffer) >= self._wanted
 
     def _may_end(self) -> bool:

@@ -162,7 +162,7 @@ class LineReader(RowReader):
         self._scanned = 0  # of the row that the buffer begins with
         self._quoted = False  # whether it goes on within quotes
 
-    def _promising(self, data: bytes | memoryview) -> bool:
+    def _may_complete_row(self, data: bytes | memoryview) -> bool:
         return b"\n" in bytes(data)
 
     def _rows(self, data: bytearray) -> tuple[list[Row], int]:
