@@ -22,8 +22,8 @@ from wal2lake.client.rows import RowReader, describe, lsn_of
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
+from wal2lake.pgoutput.columns import Columns, read_columns
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.pgoutput.rows import Columns, read_columns
 from wal2lake.pgoutput.session import PgoutputSession, State
 
 _HEAD: Final = struct.Struct(">xQ16xBI").unpack_from  # XLogData's start LSN; tag, and for a change its relation

@@ -21,7 +21,7 @@ from wal2lake.client.events import UNCHANGED, Column, Relation
 from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
-from wal2lake.pgoutput.rows import Columns
+from wal2lake.pgoutput.columns import Columns
 
 _REFUSALS: Final = (psycopg.Error, ValueError, ArithmeticError)  # of loaders
 

@@ -16,7 +16,7 @@ Source: PostgreSQL documentation, "Logical Streaming Replication"; src/backend/r
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from wal2lake.errors import ProtocolError
 from wal2lake.names import qualified
@@ -110,7 +110,9 @@ class PgoutputSession:
         except ProtocolError as error:
             error.lsn = lsn
             raise
-        return Received(message, _xid_of(message, xid), of_nothing)
+        # its own field's, else its prefix's or the open transaction's
+        xid = message.subxid if isinstance(message, StreamAbort) else getattr(message, "xid", xid)
+        return Received(message, xid, of_nothing)
 
     def announce(self, message: Relation | Type) -> None:
         """Know what was announced before the stream that is read here begins: in an earlier part of a change log."""
@@ -178,11 +180,3 @@ class PgoutputSession:
         if relation_id not in self.relations:
             raise ProtocolError(f"A change names relation {relation_id}, which no Relation announced.", offset=0)
         return self.relations[relation_id]
-
-
-def _xid_of(message: Any, open_xid: int | None) -> int | None:
-    """The transaction a message belongs to: its own field's, its prefix's or the open transaction's."""
-    if isinstance(message, StreamAbort):
-        return message.subxid
-    xid: int | None = getattr(message, "xid", open_xid)
-    return xid
