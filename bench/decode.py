@@ -16,7 +16,7 @@ from pypgoutput import decoders
 
 from bench import common
 from wal2lake.columnar.changes import iter_changes
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableColumn, TableSchema, column_type
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation

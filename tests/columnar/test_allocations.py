@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tests.columnar.stream import LOG_SCHEMA
 from wal2lake.columnar.changes import decode_changes, iter_changes
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import Insert

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2lake.columnar.buffer import BLOCK_BYTES, BLOCK_ROWS, MARGIN, Messages, Source, blocks
+from wal2lake.columnar.buffer import BLOCK_BYTES, BLOCK_ROWS, MARGIN, ByteBuffer, MessageBatch, blocks
 
 DATA = bytes(range(100, 124))
 
@@ -24,7 +24,7 @@ def payload(*messages: bytes) -> pa.BinaryArray:
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_a_window_and_a_byte_at_every_place(offset: int) -> None:
-    source, last = Source(pa.py_buffer(DATA)), len(DATA) - 8
+    source, last = ByteBuffer(pa.py_buffer(DATA)), len(DATA) - 8
     windows = [int.from_bytes(DATA[at : at + 8], "little") for at in range(last + 1)]
     assert source.window(np.arange(last + 1)).tolist() == windows
     assert source.window(positions(last + 1, 1 << 40)).tolist() == windows[-1:] * 2
@@ -36,12 +36,12 @@ def test_a_window_and_a_byte_at_every_place(offset: int) -> None:
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_length_is_unsigned_and_big_endian(length: int, offset: int) -> None:
     said = bytes([0xEE] * (3 + offset)) + length.to_bytes(4, "big") + bytes([0xEE] * 8)
-    assert Source(pa.py_buffer(said)).lengths(positions(3), offset).tolist() == [length]
+    assert ByteBuffer(pa.py_buffer(said)).lengths(positions(3), offset).tolist() == [length]
 
 
 @pytest.mark.parametrize(("highest", "ascii_only"), [(0x00, True), (0x7F, True), (0x80, False), (0xFF, False)])
 def test_ascii_is_known_of_what_was_fetched(highest: int, ascii_only: bool) -> None:
-    source = Source(pa.py_buffer(b"\xffab" + bytes([highest]) + b"c\xff" + bytes(8)))
+    source = ByteBuffer(pa.py_buffer(b"\xffab" + bytes([highest]) + b"c\xff" + bytes(8)))
     assert not source.ascii
     assert source.fetch(1, 5).ascii == ascii_only
 
@@ -50,7 +50,7 @@ def test_ascii_is_known_of_what_was_fetched(highest: int, ascii_only: bool) -> N
 @pytest.mark.parametrize("after", [0, MARGIN - 1, MARGIN, MARGIN + 1])
 def test_messages_are_copied_only_where_they_lie_at_the_buffers_ends(before: int, after: int) -> None:
     column = payload(b"<" * before, b"one", b"three", b">" * after)
-    messages = Messages.of(column, "s.t", positions(1, 2), np.array([5, 6], np.uint64))
+    messages = MessageBatch.of(column, "s.t", positions(1, 2), np.array([5, 6], np.uint64))
     assert (messages.source.data.address == column.buffers()[2].address) == (min(before, after) >= MARGIN)
     whole = messages.source.bytes.tobytes()
     assert [whole[a:b] for a, b in zip(messages.start, messages.end, strict=True)] == [b"one", b"three"]
@@ -62,11 +62,11 @@ def test_messages_are_copied_only_where_they_lie_at_the_buffers_ends(before: int
 @pytest.mark.parametrize(("gap", "fetched"), [(5, True), (6, False), (7, False)])
 def test_what_mostly_belongs_to_others_is_not_read(gap: int, fetched: bool) -> None:
     column = payload(b" " * 8, b"abc", b"." * gap, b"def", b" " * 8)
-    assert Messages.of(column, "s.t", positions(1, 3), None).source.ascii == fetched
+    assert MessageBatch.of(column, "s.t", positions(1, 3), None).source.ascii == fetched
 
 
 def test_messages_that_lie_apart_are_joined_between_margins() -> None:
-    joined = Messages.join([b"one", b"", b"three"], "s.t")
+    joined = MessageBatch.join([b"one", b"", b"three"], "s.t")
     whole = joined.source.bytes.tobytes()
     assert [whole[a:b] for a, b in zip(joined.start, joined.end, strict=True)] == [b"one", b"", b"three"]
     assert (joined.start[0], len(whole) - joined.end[-1]) == (MARGIN, MARGIN)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.columnar.stream import LogRow, batch
 from wal2lake.columnar.buffer import PgoutputDecodeError
 from wal2lake.columnar.changes import decode_changes
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import ProtocolError, UnrepresentableError
 from wal2lake.pgoutput.codec import write_message

@@ -14,7 +14,7 @@ import pytest
 
 from tests.columnar.stream import SESSION, LogRow, batch, peek, schemas
 from wal2lake.columnar.changes import decode_changes
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import UnrepresentableError
 from wal2lake.testing.embedded import EmbeddedPostgres

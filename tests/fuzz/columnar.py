@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.fuzz.targets import Target
 from tests.vectors import load
 from wal2lake.columnar.changes import decode_changes
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableColumn, TableSchema, column_type
 from wal2lake.errors import ProtocolError, UnrepresentableError
 from wal2lake.pgoutput.codec import read_message

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2lake.apply.events import DELETE, UPDATE
-from wal2lake.apply.rows import Ids, Mask, RowIndex
+from wal2lake.apply.row_index import Ids, Mask, RowIndex
+from wal2lake.apply.unify import DELETE, UPDATE
 from wal2lake.errors import LogCorruptError, SchemaChangeError
 
 if TYPE_CHECKING:
@@ -110,27 +110,20 @@ def _moved(changes: Changes, key: Sequence[str]) -> Mask:
     if len(both) and changes.old is not None:
         names = [c.name for c in changes.schema.columns]
         at = [names.index(name) for name in key] or list(range(len(names)))
-        new = _known(changes, at, both)
-        old = pa.table([changes.old[i].take(pa.array(both)) for i in at], names=new.column_names)
-        ids = RowIndex(pa.concat_tables([new, old])).ids
+        rows, new, old = pa.array(both), {}, {}
+        for i in at:
+            before, after, mask = changes.old[i], changes.new[i], changes.unchanged[i]
+            after = after if mask is None else pc.if_else(pa.array(mask), before, after)  # unchanged TOAST is the same
+            new[str(i)], old[str(i)] = after.take(rows), before.take(rows)
+        ids = RowIndex(pa.concat_tables([pa.table(new), pa.table(old)])).ids  # the new keys' ids, then the old ones'
         moved[both] = ids[: len(both)] != ids[len(both) :]
     return moved
-
-
-def _known(changes: Changes, columns: list[int], rows: Ids) -> pa.Table:
-    """The new tuples' columns, with the old tuples' values where they are unchanged TOAST."""
-    assert changes.old is not None
-    found = {}
-    for i in columns:
-        new, mask = changes.new[i], changes.unchanged[i]
-        found[str(i)] = (new if mask is None else pc.if_else(pa.array(mask), changes.old[i], new)).take(pa.array(rows))
-    return pa.table(found)
 
 
 def _expand(moved: Mask) -> tuple[Ids, Mask]:
     """Each event's index, twice where it moved; and which of these rows stand for the old key."""
     event = np.repeat(np.arange(len(moved)), 1 + moved)
-    first = np.append(True, event[1:] != event[:-1])[: len(event)]
+    first = np.append(True, event[1:] != event[:-1])[: len(event)]  # bool[rows]: not the second row of its event
     return event, moved[event] & first
 
 
@@ -146,9 +139,11 @@ def _tuples(changes: Changes, event: Ids, gone: Mask) -> list[pa.Array]:
 
 
 def _unchanged(changes: Changes, event: Ids, gone: Mask) -> pa.ListArray:
+    """list[rows] of the names of the columns whose TOASTed value did not change; empty for a row that is gone."""
     masked = [(c.name, m) for c, m in zip(changes.schema.columns, changes.unchanged, strict=True) if m is not None]
     if not masked:
         return pa.ListArray.from_arrays(np.zeros(len(event) + 1, np.int32), pa.array([], pa.string()))
+    # bool[rows, masked columns]; nonzero goes through it row by row, which is the list array's own order
     stands = np.column_stack([mask for _, mask in masked])[event] & ~gone[:, None]
     offsets = np.append(0, np.cumsum(stands.sum(axis=1))).astype(np.int32)
     names = pa.array([name for name, _ in masked]).take(pa.array(np.nonzero(stands)[1]))

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2lake.apply.events import DELETE, INSERT, OLD, UPDATE, Events, Fill, unify
-from wal2lake.apply.rows import Ids, Mask, RowIndex, take, take_values
+from wal2lake.apply.row_index import Ids, Mask, RowIndex, take, take_values
+from wal2lake.apply.unify import DELETE, INSERT, OLD, UPDATE, Events, Fill, unify
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
@@ -88,15 +88,16 @@ def fold(changes: Sequence[Changes], key: Sequence[str], fill: Fill | None = Non
     Raises ProtocolError when a change names no key, SchemaChangeError when versions cannot be unified.
     """
     events = unify(changes, fill, old=key)
-    keys = _keys(events, list(key))
+    keys = _find_keys(events, list(key))
     previous, last = _chain(events, keys)
+    # int64[upserts]: the events that leave a key with a row; int64[deletes]: the keys that the others leave without one
     final = np.sort(last[last % 2 == 1] // 2)
-    upserts, unknown = _values(events, previous, final, key)
+    upserts, unknown = _values(events, previous, final, take(keys.table, keys.target[final]))
     gone = np.empty(0, np.int64) if events.truncated else keys.source[np.sort(last[last % 2 == 0] // 2)]
     return Folded(
         key=tuple(key),
         truncated=events.truncated,
-        upserts=_with_keys(upserts, take(keys.table, keys.target[final])),
+        upserts=upserts,
         deletes=take(keys.table, gone),
         unknown=unknown,
         source_key=take(keys.table, _source(events, keys, previous, final)),
@@ -124,14 +125,16 @@ def fold_rows(changes: Sequence[Changes], fill: Fill | None = None) -> FoldedRow
         return FoldedRows(events.truncated, added, np.ones(added.num_rows, np.int64))
     rows = pa.concat_tables([added, removed])
     index = RowIndex(rows)
+    # int64[distinct]: how often a row was added, less how often it was removed
     net = np.bincount(index.ids[: added.num_rows], minlength=index.distinct)
     net -= np.bincount(index.ids[added.num_rows :], minlength=index.distinct)
     kept = np.flatnonzero(net)
     return FoldedRows(events.truncated, take(rows, index.representatives()[kept]), net[kept])
 
 
-def _keys(events: Events, key: list[str]) -> _Keys:
-    with_old = np.flatnonzero(events.old_kind)
+def _find_keys(events: Events, key: list[str]) -> _Keys:
+    """Give every key that the events name an id; raise ProtocolError for an event that names none."""
+    with_old = np.flatnonzero(events.old_kind)  # int64[old]
     old = take(events.old.select(key), with_old)
     new = _new_key(events, key)
     _refuse_null(events, new, np.flatnonzero(events.upserts))
@@ -139,10 +142,10 @@ def _keys(events: Events, key: list[str]) -> _Keys:
     keyless = np.flatnonzero((events.kind == DELETE) & (events.old_kind == 0))
     if len(keyless):
         raise events.fail("A delete carries no key.", keyless)
-    table = pa.concat_tables([new, old])
+    table = pa.concat_tables([new, old])  # N new keys, then those of the old tuples
     index = RowIndex(table)
     target = np.where(events.upserts, index.ids[: len(events.kind)], -1)
-    source = target.copy()
+    source = target.copy()  # without an old tuple the key is the same before and after
     source[with_old] = index.ids[len(events.kind) :]
     moved = (events.kind == UPDATE) & (source != target)
     return _Keys(take(table, index.representatives()), source, target, moved)
@@ -161,6 +164,7 @@ def _new_key(events: Events, key: list[str]) -> pa.Table:
 
 
 def _refuse_null(events: Events, table: pa.Table, rows: Ids, places: Ids | None = None) -> None:
+    """Raise ProtocolError for a NULL in ``rows`` of the keys; ``places``: each row's event, where that is another."""
     for column in table.columns:
         if column.null_count:
             null = rows[column.is_null().to_numpy()[rows]]
@@ -178,39 +182,52 @@ def _chain(events: Events, keys: _Keys) -> tuple[Ids, Ids]:
     Event i is up to two steps: 2i takes the row away from its source key, 2i + 1 puts it under its target key.
     """
     size = len(events.kind)
+    # an update in place only puts: it leaves nothing behind under another key
     taken, put = np.flatnonzero((events.kind == DELETE) | keys.moved), np.flatnonzero(events.upserts)
-    step = np.concatenate([2 * taken, 2 * put + 1])
+    step = np.concatenate([2 * taken, 2 * put + 1])  # int64[steps], and the key that each is on
     on = np.concatenate([keys.source[taken], keys.target[put]])
+    # by key, and on each key in the stream's order: no step is as great as 2 * size
     order = np.argsort(on * (2 * size) + step)
     step, on = step[order], on[order]
-    follows = on[1:] == on[:-1]
+    follows = on[1:] == on[:-1]  # bool[steps - 1]: the next step is on the same key
+    # int64[2 * size]: by step, the one before it on its key
     before = np.full(2 * size, -1)
     before[step[1:][follows]] = step[:-1][follows]
+    # int64[N]: an event finds its row at the step that takes it away, or in place at the one that puts it
     first_step = 2 * np.arange(size) + ~keys.moved
     previous = before[first_step]
+    # only an update goes on from an earlier row, and only an odd step put one there; behind a delete there is none
     linked = (events.kind == UPDATE) & (previous % 2 == 1) & (previous >= 0)
+    # a key's last step is the one that the next does not follow; without any step there is none
     return np.where(linked, previous // 2, -1), step[np.append(~follows, True)[: len(step)]]
 
 
-def _values(events: Events, previous: Ids, final: Ids, key: Sequence[str]) -> tuple[pa.Table, dict[str, Mask]]:
-    """The rows of the ``final`` events, each column taken where its chain says it, and what no link says."""
-    said = dict.fromkeys(events.new.column_names, final)
-    unknown = {}
-    for name, mask in events.unknown.items():
-        if name in key:
+def _values(events: Events, previous: Ids, final: Ids, keys: pa.Table) -> tuple[pa.Table, dict[str, Mask]]:
+    """The rows of the ``final`` events under their ``keys``, each other column taken where its chain says it.
+
+    Also, for each column that no link says somewhere, bool[final]: where.
+    """
+    columns, unknown = [], {}
+    for name in events.new.column_names:
+        if name in keys.column_names:
+            columns.append(keys[name])
             continue
-        said[name] = _follow(mask, previous)[final]
-        if mask[said[name]].any():
-            unknown[name] = mask[said[name]]
-    columns = [take_values(events.new[name], pa.array(places)) for name, places in said.items()]
+        places = final  # int64[final]: the events that say this column's values
+        if name in events.unknown:
+            places = _follow(events.unknown[name], previous)[final]
+            unsaid = events.unknown[name][places]
+            if unsaid.any():
+                unknown[name] = unsaid
+        columns.append(take_values(events.new[name], pa.array(places)))
     return pa.table(columns, schema=events.new.schema), unknown
 
 
 def _follow(unsaid: Mask, previous: Ids) -> Ids:
-    """For each event the nearest one back along its chain that is not ``unsaid``, or the chain's first."""
+    """int64[N]: for each event the nearest one back along its chain that is not ``unsaid``, or the chain's first."""
+    # one link back where the event itself does not say; an event that points to itself is where to stay
     pointer = np.where(unsaid & (previous >= 0), previous, np.arange(len(previous)))
     while True:
-        further = pointer[pointer]
+        further = pointer[pointer]  # twice as far each round: a chain of n links takes log2(n) of them
         if np.array_equal(further, pointer):
             return pointer
         pointer = further
@@ -220,9 +237,3 @@ def _source(events: Events, keys: _Keys, previous: Ids, final: Ids) -> pa.Array:
     """The ids of the keys that the final rows had before the batch, NULL where their chain begins with an insert."""
     root = _follow(np.ones(len(previous), np.bool_), previous)[final]
     return pa.array(keys.source[root], mask=events.kind[root] == INSERT)
-
-
-def _with_keys(table: pa.Table, keys: pa.Table) -> pa.Table:
-    for name in keys.column_names:
-        table = table.set_column(table.schema.get_field_index(name), name, keys[name])
-    return table

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wal2lake.apply.rows import Ids, Mask
+from wal2lake.apply.row_index import Ids, Mask
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
@@ -36,6 +36,7 @@ class Snapshot(Protocol):
 
 def widen(xid: npt.NDArray[np.uint32], near: int) -> npt.NDArray[np.uint64]:
     """The 64-bit xids that end in ``xid`` and lie within 2**31 of ``near`` (a 64-bit xid)."""
+    # int32[N]: xids are a circle of 2**32; the signed difference is the shorter way round
     distance = (xid - np.uint32(near & 0xFFFFFFFF)).view(np.int32)
     return (distance + np.int64(near)).astype(np.uint64)
 

@@ -31,6 +31,7 @@ def integers(cells: Cells, dtype: str) -> npt.NDArray[Any]:
     """Big-endian values of numpy ``dtype``, each as wide as its cell must be."""
     size = np.dtype(dtype).itemsize
     cells.refuse_length(size)
+    # uint64[cells] with a value's first byte on top; what follows the cell is shifted out below it
     return (cells.window().byteswap() >> (64 - 8 * size)).astype(f"u{size}").view(dtype)
 
 
@@ -73,7 +74,7 @@ def timestamp(cells: Cells, arrow: pa.DataType) -> pa.Array:
 def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
     """Int16 ndigits, weight, sign, dscale; then ndigits base-10000 digits, the first worth 10000 ** weight."""
     cells.refuse(cells.length < 8, NO_NUMBER)
-    header = cells.window().byteswap()
+    header = cells.window().byteswap()  # uint64[cells]: ndigits | weight | sign | dscale, 16 bits each
     count, sign = (header >> 48).view(np.int64), header >> 16 & 0xFFFF
     weight = (header >> 32).astype(np.uint16).view(np.int16).astype(np.int64)
     missing = cells.missing(sign == _NUMERIC_NAN, NAN)
@@ -86,15 +87,21 @@ def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 def _append_digits(number: Unscaled, cells: Cells, count: Positions, weight: Positions, arrow: pa.DataType) -> Mask:
     """Every base-10000 digit that numeric(p, s) has room for; returns where there are others, or no digits."""
+    # the digit groups that p - s digits before the point and s behind it need, rounded up: weights highest … -lowest
     highest, lowest = -(-(arrow.precision - arrow.scale) // 4) - 1, -(-arrow.scale // 4)
     wrong: Mask = (count > 0) & ((weight > highest) | (count - weight - 1 > lowest))
+    # one round per place, from the highest that any cell of use has: the same place of all numbers at once
     top = int(weight.max(initial=0, where=(count > 0) & ~wrong))
     for place in range(top, -lowest - 1, -1):
-        index = weight - place
+        index = (
+            weight - place
+        )  # int64[cells]: which of a cell's digits stands at this place; outside of 0 … count: none
         there = (index >= 0) & (index < count)
+        # behind the header of 8 bytes; where there is none the cell's own start, which is safe to read, times 0
         window = cells.source.window(np.where(there, cells.start + 8 + 2 * index, cells.start))
         digit = (window.astype(np.uint16).byteswap() * there).astype(np.uint64)
         wrong |= digit >= _DIGIT
+        # the last group behind the point may reach beyond s: what it has there must be zeros (dscale is at most s)
         digits_kept = min(arrow.scale + 4 * (place + 1), 4) if place < 0 else 4
         if digits_kept < 4:
             cut = 10 ** (4 - digits_kept)
@@ -113,6 +120,7 @@ def uuid(cells: Cells, arrow: pa.DataType) -> pa.Array:
     cells.refuse_length(16)
     early, late = cells.window(), cells.window(8)
     first, second, third, last = hex_digits(early), hex_digits(early >> 32), hex_digits(late), hex_digits(late >> 32)
+    # each word of 8 characters, first in the lowest byte; the hyphens shift what follows them
     text = np.empty(len(cells), _UUID_TEXT)
     text["a"] = first
     text["b"] = (second & _LOW_32) << 8 | second >> 32 << 48 | (_HYPHEN | _HYPHEN << 40)
@@ -125,11 +133,11 @@ def uuid(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 def hex_digits(words: Words) -> Words:
     """The low four bytes of each word as eight characters; the lowest byte first, in each as text."""
-    lanes = words & _LOW_32
-    lanes = (lanes | lanes << 16) & 0x0000FFFF0000FFFF
-    lanes = (lanes | lanes << 8) & 0x00FF00FF00FF00FF
-    nibbles = (lanes >> 4 | lanes << 8) & 0x0F0F0F0F0F0F0F0F
-    letters = (nibbles + 0x0606060606060606) >> 4 & 0x0101010101010101
+    lanes = words & _LOW_32  # uint64[words]: four bytes side by side …
+    lanes = (lanes | lanes << 16) & 0x0000FFFF0000FFFF  # … two and two, 32 bits apart …
+    lanes = (lanes | lanes << 8) & 0x00FF00FF00FF00FF  # … each in 16 bits of its own
+    nibbles = (lanes >> 4 | lanes << 8) & 0x0F0F0F0F0F0F0F0F  # the high one first: it is the first character
+    letters = (nibbles + 0x0606060606060606) >> 4 & 0x0101010101010101  # 1 where a nibble is 10 or more
     text: Words = nibbles + letters * (ord("a") - ord("9") - 1) + 0x3030303030303030
     return text
 

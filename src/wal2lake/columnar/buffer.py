@@ -1,6 +1,6 @@
 """Bytes are gathered for all rows at once, out of a block small enough to stay in the processor's cache.
 
-A ``Source`` has MARGIN readable bytes before and after everything that a value can occupy, so that a window around
+A ``ByteBuffer`` has MARGIN readable bytes before and after everything that a value can occupy, so that a window around
 the first or last value needs no care. Positions beyond are clipped, never followed: a hostile length reads garbage
 inside the buffer until the check at the end of the tuple finds it.
 """
@@ -32,7 +32,7 @@ class PgoutputDecodeError(ProtocolError):
     """TupleData or a COPY row is not what the protocol says; ``offset`` is in bytes into its message."""
 
 
-class Source:
+class ByteBuffer:
     """A buffer as bytes, with a little-endian 64-bit window at every byte.
 
     ``ascii``: the part given to ``fetch`` is known to have no byte with its high bit set.
@@ -68,10 +68,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageBatch:
     """N messages in ascending order, at ``start`` … ``end`` (exclusive) of ``source``; ``lsn`` where it is known."""
 
-    source: Source
+    source: ByteBuffer
     start: Positions
     end: Positions
     lsn: npt.NDArray[np.uint64] | None
@@ -80,7 +80,7 @@ class Messages:
     @classmethod
     def of(
         cls, payload: pa.BinaryArray, relation: str, rows: Positions, lsn: npt.NDArray[np.uint64] | None
-    ) -> Messages:
+    ) -> MessageBatch:
         """The ``rows`` of a payload column without a copy, unless one lies within MARGIN of the buffer's ends."""
         _, offsets_buffer, data = payload.buffers()
         offsets = np.frombuffer(offsets_buffer, np.int32)[payload.offset :]
@@ -90,17 +90,17 @@ class Messages:
             data = pa.py_buffer(_PAD + memoryview(data or b"")[first:last] + _PAD)
             start, end = start - first + MARGIN, end - first + MARGIN
             first, last = MARGIN, last - first + MARGIN
-        source = Source(data)
+        source = ByteBuffer(data)
         if 2 * int((end - start).sum()) > last - first:  # not when most of it belongs to other relations
             source.fetch(first, last)
         return cls(source, start, end, lsn, relation)
 
     @classmethod
-    def join(cls, messages: Sequence[bytes], relation: str) -> Messages:
-        """Messages that lie apart, put into one buffer."""
+    def join(cls, messages: Sequence[bytes], relation: str) -> MessageBatch:
+        """MessageBatch that lie apart, put into one buffer."""
         _, offsets_buffer, data = pa.array([_PAD, *messages, _PAD], pa.binary()).buffers()
         offsets = np.frombuffer(offsets_buffer, np.int32).astype(np.int64)
-        source = Source(data).fetch(MARGIN, data.size - MARGIN)
+        source = ByteBuffer(data).fetch(MARGIN, data.size - MARGIN)
         return cls(source, offsets[1:-2], offsets[2:-1], None, relation)
 
     def __len__(self) -> int:

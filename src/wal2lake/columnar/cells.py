@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wal2lake.columnar.buffer import Bytes, Mask, Positions, Source, Words
+from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Positions, Words
+
+Policy = Literal["error", "null"]
 
 
 class CellFault(Exception):
     """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``)."""
 
-    def __init__(self, index: int, reason: str, unrepresentable: bool = False) -> None:
+    def __init__(self, index: int, reason: str, *, unrepresentable: bool = False) -> None:
         super().__init__(reason)
         self.index = index
         self.reason = reason
@@ -31,14 +34,14 @@ class CellFault(Exception):
 class Cells:
     """M values at ``start``, ``length`` bytes each, all inside the source's margins, in ascending order.
 
-    ``lenient``: an unrepresentable value becomes NULL instead of a fault. ``null``: the cells that are NULL (their
-    length is 0), if any.
+    ``unrepresentable``: whether such a value is a fault or becomes NULL. ``null``: the cells that are NULL, if any
+    (their length is 0).
     """
 
-    source: Source
+    source: ByteBuffer
     start: Positions
     length: Positions
-    lenient: bool = False
+    unrepresentable: Policy = "error"
     null: Mask | None = None
 
     def __len__(self) -> int:
@@ -59,7 +62,7 @@ class Cells:
 
     def without(self, prefix: int) -> Cells:
         """The same cells but for their first ``prefix`` bytes (which they must have)."""
-        return Cells(self.source, self.start + prefix, self.length - prefix, self.lenient)
+        return Cells(self.source, self.start + prefix, self.length - prefix, self.unrepresentable)
 
     def refuse(self, bad: npt.NDArray[np.generic], reason: str) -> None:
         """Raise CellFault for the first cell where ``bad`` is not zero."""
@@ -70,19 +73,19 @@ class Cells:
         """Raise CellFault unless every cell has this many bytes."""
         self.refuse(self.length != expected, f"a value of its type has {expected} bytes")
 
-    def missing(self, unrepresentable: Mask, what: str) -> Mask | None:
-        """The cells to become NULL because nothing can hold ``what``, or None; raise CellFault unless lenient."""
+    def missing(self, homeless: Mask, what: str) -> Mask | None:
+        """The cells to become NULL because nothing can hold ``what``, or None; raise CellFault if that is an error."""
         if self.null is not None:
-            unrepresentable = unrepresentable & ~self.null
-        if not unrepresentable.any():
+            homeless = homeless & ~self.null
+        if not homeless.any():
             return None
-        if not self.lenient:
-            raise CellFault(int(unrepresentable.argmax()), what, unrepresentable=True)
-        return unrepresentable
+        if self.unrepresentable == "error":
+            raise CellFault(int(homeless.argmax()), what, unrepresentable=True)
+        return homeless
 
     def take(self, rows: Positions) -> Cells:
         """Some of the cells."""
-        return Cells(self.source, self.start[rows], self.length[rows], self.lenient)
+        return Cells(self.source, self.start[rows], self.length[rows], self.unrepresentable)
 
     def gathered(self) -> tuple[pa.Buffer, pa.Buffer]:
         """The cells' bytes back to back: (int32 offsets, data)."""
@@ -135,11 +138,12 @@ def try_cast(array: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         return None
 
 
-def gather(source: Source, bounds: Sequence[Positions]) -> tuple[pa.Buffer, pa.Buffer]:
+def gather(source: ByteBuffer, bounds: Sequence[Positions]) -> tuple[pa.Buffer, pa.Buffer]:
     """Pieces of the source back to back: (int32 offsets, data); ``bounds``: start, end, start, end … of a row's pieces.
 
     The source seen as pieces and the gaps between them is a binary array without a copy; ``take`` copies the pieces.
     """
+    # int32[rows, bounds]; read in memory's order these are offsets: piece, gap, piece, gap …
     edges = np.empty((len(bounds[0]), len(bounds)), np.int32)
     for place, positions in enumerate(bounds):
         edges[:, place] = positions

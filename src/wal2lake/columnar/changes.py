@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2lake.columnar.buffer import Bytes, Mask, Messages, Positions, blocks
+from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Positions, blocks
+from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.tuples import TupleColumns, decode_tuples, decode_walked, refuse, walk
 from wal2lake.columnar.types import TableSchema
 
 INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
 KEY, OLD, NEW = b"KON"
-Policy = Literal["error", "null"]
 
 _TUPLE_AT: Final = 6  # tag, relation id, 'N' or 'K' or 'O'; then TupleData
 _TRUNCATE_IDS_AT: Final = 6  # tag, number of relations, options; then their ids
@@ -61,7 +61,8 @@ class Changes:
         schema, columns = parts[0].schema, range(len(parts[0].schema.columns))
         old = None
         if any(part.old is not None for part in parts):
-            old = [pa.concat_arrays([part._old_column(place) for part in parts]) for place in columns]
+            olds = [part.old or [pa.nulls(len(part), column.type) for column in part.new] for part in parts]
+            old = [pa.concat_arrays([part_old[place] for part_old in olds]) for place in columns]
         return cls(
             schema,
             np.concatenate([part.kind for part in parts]),
@@ -73,9 +74,6 @@ class Changes:
             np.concatenate([part.old_kind for part in parts]),
             old,
         )
-
-    def _old_column(self, place: int) -> pa.Array:
-        return pa.nulls(len(self), self.new[place].type) if self.old is None else self.old[place]
 
 
 def _concat_masks(masks: Sequence[tuple[Mask | None, int]]) -> Mask | None:
@@ -108,27 +106,27 @@ def iter_changes(
 ) -> Iterator[Changes]:
     """The same in parts of at most BLOCK_ROWS, the size at which decoding is fastest; at least one, maybe empty."""
     first, after = rows or (0, batch.num_rows)
-    batch, lenient = batch.slice(first, after - first), unrepresentable == "null"
+    batch = batch.slice(first, after - first)
     row, tag = _select(batch, schema.relation_id, schema.qualified_name)
     lsn, xid, payload = _numpy(batch, "lsn"), _numpy(batch, "xid"), batch.column("payload")
     for part in blocks(payload, row):
         mine = row[part]
-        messages = Messages.of(payload, schema.qualified_name, mine, lsn[mine])
-        yield _decode(messages, tag[part], mine + first, xid[mine], schema, lenient)
+        messages = MessageBatch.of(payload, schema.qualified_name, mine, lsn[mine])
+        yield _decode(messages, tag[part], mine + first, xid[mine], schema, unrepresentable)
 
 
 def _decode(
-    messages: Messages,
+    messages: MessageBatch,
     tag: Bytes,
     row: Positions,
     xid: npt.NDArray[np.uint32],
     schema: TableSchema,
-    lenient: bool,
+    policy: Policy,
 ) -> Changes:
-    old_kind = _heads(messages, tag, schema.relation_id)
-    start = messages.start + _TUPLE_AT
-    old = _old_tuples(messages, start, tag, old_kind, schema, lenient)
-    new = _new_tuples(messages, start, tag, schema, lenient)
+    old_kind = _check_heads(messages, tag, schema.relation_id)
+    start = messages.start + _TUPLE_AT  # int64[changes]: of the first tuple, then of the new one
+    old = _old_tuples(messages, start, tag, old_kind, schema, policy)
+    new = _new_tuples(messages, start, tag, schema, policy)
     if old is not None:
         _fill_unchanged(new, old, old_kind == OLD)
     assert messages.lsn is not None
@@ -148,19 +146,21 @@ def _select(batch: pa.RecordBatch, relation_id: int, relation: str) -> tuple[Pos
     mask &= _numpy(batch, "relation_id") == relation_id
     truncates = np.flatnonzero(tag == TRUNCATE)
     if len(truncates):
-        messages = Messages.of(batch.column("payload"), relation, truncates, _numpy(batch, "lsn")[truncates])
+        messages = MessageBatch.of(batch.column("payload"), relation, truncates, _numpy(batch, "lsn")[truncates])
         mask[truncates] = _truncates(messages, relation_id)
     row = np.flatnonzero(mask)
     return row, tag[row].astype(np.uint8)
 
 
-def _truncates(messages: Messages, relation_id: int) -> Mask:
-    """Which of these Truncate messages name the relation."""
+def _truncates(messages: MessageBatch, relation_id: int) -> Mask:
+    """bool[messages]: which of these Truncate messages name the relation."""
+    # Int32 behind the tag: how many ids follow
     count = (messages.source.window(messages.start + 1) & 0xFFFFFFFF).astype(np.uint32).byteswap().astype(np.int64)
     bad = messages.end - messages.start != _TRUNCATE_IDS_AT + 4 * count
     if bad.any():
         row = int(bad.argmax())
         raise messages.malformed(row, int(messages.start[row]) + 1, "its number of relations does not fit its length")
+    # all ids of all messages in one array of sum(count): which message each is of, and its place in it
     first = np.cumsum(count) - count
     place = np.arange(count.sum()) - np.repeat(first, count)
     ids = messages.source.window(np.repeat(messages.start + _TRUNCATE_IDS_AT, count) + 4 * place)
@@ -169,9 +169,9 @@ def _truncates(messages: Messages, relation_id: int) -> Mask:
     return np.bincount(owner[named], minlength=len(messages)) > 0
 
 
-def _heads(messages: Messages, tag: Bytes, relation_id: int) -> Bytes:
+def _check_heads(messages: MessageBatch, tag: Bytes, relation_id: int) -> Bytes:
     """Check tag, relation id and kind of the first tuple in the payloads; return 'K', 'O' or 0 for each."""
-    head = messages.source.window(messages.start)
+    head = messages.source.window(messages.start)  # uint64[changes], low byte first: tag, relation id (4), kind
     tag_and_id = tag | np.uint64(int.from_bytes(relation_id.to_bytes(4, "big"), "little") << 8)
     kind = (head >> 40).astype(np.uint8)
     has_old = (kind == KEY) | (kind == OLD)
@@ -185,7 +185,7 @@ def _heads(messages: Messages, tag: Bytes, relation_id: int) -> Bytes:
 
 
 def _old_tuples(
-    messages: Messages, start: Positions, tag: Bytes, old_kind: Bytes, schema: TableSchema, lenient: bool
+    messages: MessageBatch, start: Positions, tag: Bytes, old_kind: Bytes, schema: TableSchema, policy: Policy
 ) -> TupleColumns | None:
     """The old tuples, one per message; moves ``start`` to the new tuple behind the old one of an Update."""
     rows = np.flatnonzero(old_kind)
@@ -196,16 +196,19 @@ def _old_tuples(
     followed = (walked.end < subset.end) & (messages.source.byte(walked.end) == NEW)
     whole = np.where(tag[rows] == UPDATE, followed, walked.end == subset.end)
     refuse(subset, begin, walked.bad | ~whole, count)
+    # behind the byte 'N'; a Delete has no new tuple, and nobody reads its start again
     start[rows] = walked.end + 1
-    return _spread(decode_walked(subset, walked, schema.columns, lenient=lenient), rows, len(messages))
+    return _spread(decode_walked(subset, walked, schema.columns, policy), rows, len(messages))
 
 
-def _new_tuples(messages: Messages, start: Positions, tag: Bytes, schema: TableSchema, lenient: bool) -> TupleColumns:
+def _new_tuples(
+    messages: MessageBatch, start: Positions, tag: Bytes, schema: TableSchema, policy: Policy
+) -> TupleColumns:
     """The new tuples, one per message."""
     rows = np.flatnonzero((tag == INSERT) | (tag == UPDATE))
     if len(rows) == len(messages):
-        return decode_tuples(messages, start, schema.columns, lenient=lenient)
-    tuples = decode_tuples(messages.take(rows), start[rows], schema.columns, lenient=lenient)
+        return decode_tuples(messages, start, schema.columns, policy)
+    tuples = decode_tuples(messages.take(rows), start[rows], schema.columns, policy)
     return _spread(tuples, rows, len(messages))
 
 
@@ -213,7 +216,7 @@ def _spread(tuples: TupleColumns, rows: Positions, count: int) -> TupleColumns:
     """Put the tuples' values into their rows of ``count``; the others have none."""
     if len(rows) == count:
         return tuples
-    index, absent = np.zeros(count, np.int64), np.ones(count, bool)
+    index, absent = np.zeros(count, np.int64), np.ones(count, bool)  # of each row: its tuple, and whether it has none
     index[rows], absent[rows] = np.arange(len(rows)), False
     take = pa.array(index, mask=absent)
     unchanged = [None if mask is None else mask[index] & ~absent for mask in tuples.unchanged]
@@ -224,6 +227,7 @@ def _fill_unchanged(new: TupleColumns, old: TupleColumns, whole: Mask) -> None:
     """An unchanged TOAST value stands in the old tuple when that is the whole row (REPLICA IDENTITY FULL)."""
     for place, (unchanged, unknown) in enumerate(zip(new.unchanged, old.unchanged, strict=True)):
         if unchanged is not None:
+            # what the old tuple does not say either stays unchanged
             fill = unchanged & whole if unknown is None else unchanged & whole & ~unknown
             new.arrays[place] = pc.if_else(pa.array(fill), old.arrays[place], new.arrays[place])
             left = unchanged & ~fill

@@ -35,6 +35,7 @@ class Unscaled:
         if self._high is None:
             self._low = self._low * factor + digits
             return
+        # by halves of 32 bits: a half times the factor, and what is carried into it, stay below 2**64
         low = (self._low & _LOW_32) * factor + digits
         middle = (self._low >> 32) * factor + (low >> 32)
         self._low = (low & _LOW_32) | (middle << 32)
@@ -42,6 +43,7 @@ class Unscaled:
 
     def decimal(self, arrow: pa.DataType, negative: Mask, missing: Mask | None) -> pa.Decimal128Array:
         """The numbers with their signs."""
+        # uint64[rows]: all ones where negative; -x is its complement + 1, which a lower word of 0 carries upwards
         sign = np.negative(negative.astype(np.uint64))
         words = np.empty((len(sign), 2), np.uint64)
         words[:, 0] = (self._low ^ sign) - sign

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from wal2lake.columnar.binary import BINARY
-from wal2lake.columnar.buffer import Bytes, Mask, Messages, Positions
-from wal2lake.columnar.cells import CellFault, Cells, Decoder
+from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Positions
+from wal2lake.columnar.cells import CellFault, Cells, Decoder, Policy
 from wal2lake.columnar.text import NULL_AWARE, TEXT
 from wal2lake.columnar.types import TableColumn
 from wal2lake.errors import UnrepresentableError
@@ -62,35 +62,38 @@ class TupleColumns:
 
 
 def decode_tuples(
-    messages: Messages, start: Positions, columns: Sequence[TableColumn], *, lenient: bool = False
+    messages: MessageBatch, start: Positions, columns: Sequence[TableColumn], unrepresentable: Policy = "error"
 ) -> TupleColumns:
     """Decode the TupleData (its Int16 column count at ``start`` of the source) with which each message ends.
 
-    ``lenient`` makes NULL of unrepresentable values. Raises PgoutputDecodeError, UnrepresentableError.
+    Raises PgoutputDecodeError, and UnrepresentableError unless the policy is "null".
     """
     walked = walk(messages, start, len(columns))
     refuse(messages, start, walked.bad | (walked.end != messages.end), len(columns))
-    return decode_walked(messages, walked, columns, lenient=lenient)
+    return decode_walked(messages, walked, columns, unrepresentable)
 
 
-def decode_walked(messages: Messages, walked: Walked, columns: Sequence[TableColumn], *, lenient: bool) -> TupleColumns:
+def decode_walked(
+    messages: MessageBatch, walked: Walked, columns: Sequence[TableColumn], policy: Policy
+) -> TupleColumns:
     """Decode tuples whose ends were checked."""
     pairs = zip(walked.fields, columns, strict=True)
-    arrays = [decode_field(messages, field, column, _FORMATS, lenient=lenient) for field, column in pairs]
+    arrays = [decode_field(messages, field, column, _FORMATS, policy) for field, column in pairs]
     return TupleColumns(arrays, [field.where(UNCHANGED) for field in walked.fields], walked.end)
 
 
-def walk(messages: Messages, start: Positions, count: int) -> Walked:
+def walk(messages: MessageBatch, start: Positions, count: int) -> Walked:
     """Find every column of the tuples at ``start``; the caller checks ``end`` and ``bad`` (``refuse``)."""
     source = messages.source
     bad = source.window(start).astype(np.uint16).byteswap() != count
-    position, fields = start + 2, []
+    position, fields = start + 2, []  # int64[rows]: where each row's next column begins
     for _ in range(count):
-        kinds, length = source.byte(position), source.lengths(position, 1)
+        kinds, length = source.byte(position), source.lengths(position, 1)  # uint8[rows], int64[rows]
         kind = int(kinds[0]) if len(kinds) else NULL
         if kind in _FORMATS and bool((kinds == kind).all()):
             field = Field(kind, None, position + 5, length)
         else:
+            # kinds differ: 'n' and 'u' are one byte, the others have an Int32 length and so many bytes behind it
             sized = (kinds == AS_TEXT) | (kinds == AS_BINARY)
             bad |= ~(sized | (kinds == NULL) | (kinds == UNCHANGED))
             field = Field(NULL, kinds, position + 1 + 4 * sized, length * sized)
@@ -100,15 +103,14 @@ def walk(messages: Messages, start: Positions, count: int) -> Walked:
 
 
 def decode_field(
-    messages: Messages,
+    messages: MessageBatch,
     field: Field,
     column: TableColumn,
     formats: Mapping[int, Mapping[str, Decoder]],
-    *,
-    lenient: bool,
+    policy: Policy,
 ) -> pa.Array:
     """One column; where kinds differ, each is decoded by itself and put into its rows."""
-    cells = Cells(messages.source, field.start, field.length, lenient)
+    cells = Cells(messages.source, field.start, field.length, policy)
     masks = {kind: mask for kind in formats if (mask := field.where(kind)) is not None}
     decoders = {kind: formats[kind][column.type.codec] for kind in masks}
     if len(masks) == 1:
@@ -117,6 +119,7 @@ def decode_field(
             return _decode(messages, cells, None, column, decoders[kind])
         if decoders[kind] in NULL_AWARE:
             return _decode(messages, replace(cells, null=~mask), None, column, decoders[kind])
+    # each kind's cells are decoded together, one part behind the other; index[row] is a row's place in all of them
     parts = [pa.nulls(0, column.type.arrow)]
     index, empty = np.zeros(len(cells), np.int64), np.ones(len(cells), bool)
     for kind, mask in masks.items():
@@ -127,7 +130,7 @@ def decode_field(
 
 
 def _decode(
-    messages: Messages, cells: Cells, rows: Positions | None, column: TableColumn, decoder: Decoder
+    messages: MessageBatch, cells: Cells, rows: Positions | None, column: TableColumn, decoder: Decoder
 ) -> pa.Array:
     """Decode the cells of ``rows`` (None: all)."""
     try:
@@ -136,22 +139,18 @@ def _decode(
         fault = error
     row = fault.index if rows is None else int(rows[fault.index])
     if fault.unrepresentable:
-        raise _unrepresentable(messages, row, column, fault.reason)
+        raise UnrepresentableError(
+            f"{fault.reason} has no place in the lake type {column.type.arrow}.",
+            hint='Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.',
+            relation=messages.relation,
+            column=column.name,
+            lsn=messages.lsn_of(row),
+        )
     reason = f"a value is not of its column's type: {fault.reason}"
     raise messages.malformed(row, int(cells.start[row]), reason, column.name)
 
 
-def _unrepresentable(messages: Messages, row: int, column: TableColumn, what: str) -> UnrepresentableError:
-    return UnrepresentableError(
-        f"{what} has no place in the lake type {column.type.arrow}.",
-        hint='Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.',
-        relation=messages.relation,
-        column=column.name,
-        lsn=messages.lsn_of(row),
-    )
-
-
-def refuse(messages: Messages, start: Positions, bad: Mask, count: int) -> None:
+def refuse(messages: MessageBatch, start: Positions, bad: Mask, count: int) -> None:
     """Raise PgoutputDecodeError for the first row that ``bad`` marks, with the place where its tuple goes wrong."""
     if bad.any():
         row = int(bad.argmax())
@@ -159,7 +158,7 @@ def refuse(messages: Messages, start: Positions, bad: Mask, count: int) -> None:
         raise messages.malformed(row, position, reason)
 
 
-def _diagnose(messages: Messages, row: int, position: int, count: int) -> tuple[int, str]:
+def _diagnose(messages: MessageBatch, row: int, position: int, count: int) -> tuple[int, str]:
     """Read one tuple again, byte by byte."""
     end, data = int(messages.end[row]), messages.source.bytes
     if position + 2 > end:

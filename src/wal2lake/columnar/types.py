@@ -87,7 +87,7 @@ def column_type(type_oid: int, typmod: int = NO_TYPMOD, base_oid: int | None = N
     if oid == NUMERIC_OID:
         arrow = _decimal(typmod)
         if arrow is not None:
-            return ColumnType(type_oid, typmod, "numeric", arrow, True)
+            return ColumnType(type_oid, typmod, "numeric", arrow, known=True)
     if oid in _BY_OID:
         return ColumnType(type_oid, typmod, *_BY_OID[oid], known=True)
     return output_text(type_oid, typmod)
@@ -95,7 +95,7 @@ def column_type(type_oid: int, typmod: int = NO_TYPMOD, base_oid: int | None = N
 
 def output_text(type_oid: int, typmod: int = NO_TYPMOD) -> ColumnType:
     """The column as a string that holds what the type's output function says."""
-    return ColumnType(type_oid, typmod, "output", pa.string(), False)
+    return ColumnType(type_oid, typmod, "output", pa.string(), known=False)
 
 
 def _decimal(typmod: int) -> pa.DataType | None:

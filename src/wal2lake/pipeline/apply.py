@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits, envelope
-from wal2lake.apply.events import TRUNCATE
 from wal2lake.apply.fold import Folded, fold, fold_rows
+from wal2lake.apply.unify import TRUNCATE
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent

@@ -14,9 +14,9 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from wal2lake.apply.events import Fill
 from wal2lake.apply.fold import Folded, FoldedRows
-from wal2lake.apply.rows import Mask
+from wal2lake.apply.row_index import Mask
+from wal2lake.apply.unify import Fill
 from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
 

@@ -26,9 +26,9 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from wal2lake.apply.events import Fill, widens
 from wal2lake.apply.fold import Folded, FoldedRows
-from wal2lake.apply.rows import Mask
+from wal2lake.apply.row_index import Mask
+from wal2lake.apply.unify import Fill, widens
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError

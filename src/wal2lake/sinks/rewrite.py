@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2lake.apply.events import widens
 from wal2lake.apply.fold import Folded, FoldedRows
-from wal2lake.apply.rows import Ids, Mask, RowIndex, take
+from wal2lake.apply.row_index import Ids, Mask, RowIndex, take
+from wal2lake.apply.unify import widens
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.sinks.base import TargetError
 from wal2lake.sinks.datafiles import align, read_batches

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2lake.apply.envelope import ENVELOPE, envelope, envelope_schema
-from wal2lake.apply.events import widens
+from wal2lake.apply.unify import widens
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.types import TableColumn, TableSchema

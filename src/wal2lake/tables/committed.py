@@ -10,7 +10,8 @@ import pyarrow as pa
 from wal2lake.apply.envelope import Commits
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
-from wal2lake.columnar.changes import Changes, Policy, decode_changes
+from wal2lake.columnar.cells import Policy
+from wal2lake.columnar.changes import Changes, decode_changes
 from wal2lake.columnar.types import TableSchema
 from wal2lake.tables.failures import reading_log
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from wal2lake.apply.envelope import snapshot_envelope
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
@@ -96,8 +96,7 @@ def _require_columns(task: CopyTask, error: Wal2LakeError) -> None:
 
 def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:
     """COPY binary rows as the target's columns; in append mode they are 'R' rows at ``lsn``."""
-    lenient = target.unrepresentable == "null"
-    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, lenient=lenient)
+    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
     table = pa.table(arrays, schema=schema.arrow_schema)
     if target.mode == "append":
         table = snapshot_envelope(table, schema, lsn)

@@ -19,8 +19,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from wal2lake.apply.events import widens
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.apply.unify import widens
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column_type
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
@@ -216,6 +216,5 @@ def _fast_defaults(
     described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in columns)
     schema = TableSchema.build(table.relation_id, table.namespace, table.name, described)
     row = fast_default_row(connection, table, columns)
-    lenient = target.unrepresentable == "null"
-    arrays = decode_copy_rows([row], schema.columns, str(table), lenient=lenient)
+    arrays = decode_copy_rows([row], schema.columns, str(table), unrepresentable=target.unrepresentable)
     return {column.name: array[0] for column, array in zip(columns, arrays, strict=True)}

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2lake.apply.fold import Folded
-from wal2lake.apply.rows import RowIndex
-from wal2lake.columnar.copy import decode_copy_rows
+from wal2lake.apply.row_index import RowIndex
+from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.tables import rows_by_key
@@ -91,8 +91,11 @@ def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table
         with reading(table):
             rows, bound = rows_by_key(connection, table, key_texts(keys))
     schema = table_schema(table)
-    lenient = target.unrepresentable == "null"
-    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, lenient=lenient) if rows else []
+    arrays = (
+        decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
+        if rows
+        else []
+    )
     return pa.table(arrays, schema=schema.arrow_schema) if rows else schema.arrow_schema.empty_table(), bound
 
 

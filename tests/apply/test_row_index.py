@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2lake.apply.rows import RowIndex, take
+from wal2lake.apply.row_index import RowIndex, take
 
 NAN = float("nan")
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
@@ -65,7 +65,7 @@ def test_composite_rows_are_found_where_a_dict_finds_them(have: list[Any], ask: 
 
 
 def test_more_than_an_array_can_hold_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2lake.apply.rows.TAKE_BYTES", 10)
+    monkeypatch.setattr("wal2lake.apply.row_index.TAKE_BYTES", 10)
     words = ["a" * (i % 7) if i % 5 else None for i in range(100)]
     rows = pa.table({"s": pa.chunked_array([words[:50], words[50:]]), "n": range(100)})
     places = np.array([99, 0, 1, 1, 98, *range(50, 90)])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.apply.build import INT4, INT8, TEXT, Event, U, changes, table
-from wal2lake.apply.events import unify, widens
+from wal2lake.apply.unify import unify, widens
 
 NUMBERS = [pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(10, 2), pa.string()]
 WIDER = {

@@ -38,7 +38,7 @@ class RowIndex:
         for column in rows.columns:
             encoded = _bits(column).dictionary_encode(null_encoding="encode")
             values, codes = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
-            pairs: Ids = np.arange(len(values))
+            pairs: Ids = np.arange(len(values))  # int64[distinct so far], sorted: (id so far) * len(values) + code
             if self._levels:
                 pairs, codes = np.unique(self.ids * len(values) + codes, return_inverse=True)
             self.ids = codes
@@ -81,6 +81,7 @@ def take_values(column: pa.ChunkedArray, places: pa.Array) -> pa.ChunkedArray:
     if wide is None or column.nbytes < TAKE_BYTES:
         return column.take(places)
     whole = column.cast(wide).combine_chunks()
+    # int64[places]: bytes up to and with each; cut where the next TAKE_BYTES are full
     size = np.cumsum(pc.fill_null(pc.binary_length(whole), 0).take(places).fill_null(0).to_numpy())
     cuts = np.searchsorted(size, np.arange(TAKE_BYTES, size[-1] if len(size) else 0, TAKE_BYTES))
     bounds = pairwise([0, *np.unique(cuts).tolist(), len(places)])

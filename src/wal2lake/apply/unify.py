@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wal2lake.apply.rows import Ids, Mask
+from wal2lake.apply.row_index import Ids, Mask
 from wal2lake.errors import RESYNC, ProtocolError, SchemaChangeError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def _table(changes: Changes, columns: list[pa.Array] | None, schema: pa.Schema, 
 
 
 def _widened(column: pa.Array, field: pa.Field, changes: Changes) -> pa.Array:
+    """A version's column in the type of the newest; raise SchemaChangeError where that is no widening."""
     if column.type == field.type:
         return column
     if not widens(column.type, field.type):
@@ -133,17 +134,15 @@ def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def _unknown(changes: Sequence[Changes], schema: pa.Schema, start: int) -> dict[str, Mask]:
+    """bool[events] for each column of which some value is unchanged TOAST; a version without the column has none."""
     found = {}
     for name in schema.names:
-        mask = np.concatenate([_mask(c, name) for c in changes])[start:]
+        masks = []
+        for part in changes:
+            own = part.schema.arrow_schema.get_field_index(name)
+            mask = part.unchanged[own] if own >= 0 else None
+            masks.append(np.zeros(len(part.kind), np.bool_) if mask is None else mask)
+        mask = np.concatenate(masks)[start:]
         if mask.any():
             found[name] = mask
     return found
-
-
-def _mask(changes: Changes, name: str) -> Mask:
-    for column, mask in zip(changes.schema.columns, changes.unchanged, strict=True):
-        if column.name == name and mask is not None:
-            found: Mask = mask
-            return found
-    return np.zeros(len(changes.kind), np.bool_)
