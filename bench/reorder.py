@@ -20,7 +20,7 @@ from wal2lake.decoding.decoder import Decoder
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.plugin_output import PluginOutput
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.servers import versioned_server
 

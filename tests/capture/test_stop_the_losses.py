@@ -34,7 +34,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, execute, replication_connection
 from wal2lake.postgres.logical import LogicalStream, decoded
 from wal2lake.postgres.plugin_output import json_output
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.stream import ScriptedStream, relation

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wal2lake.errors import ConfigError, ProtocolError, Wal2LakeError
-from wal2lake.postgres.physical.basebackup import BackupOptions, base_backup
+from wal2lake.postgres.physical.backup import BackupOptions, base_backup
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.walsender import FakeWalsender, Session
 from wal2lake.wire.messages import CopyData, CopyDone, CopyOutResponse

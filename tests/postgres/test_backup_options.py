@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wal2lake.errors import ConfigError, ProtocolError
-from wal2lake.postgres.physical.basebackup import BackupOptions, base_backup
+from wal2lake.postgres.physical.backup import BackupOptions, base_backup
 from wal2lake.postgres.physical.manifest import read_manifest
 from wal2lake.testing.embedded import EmbeddedPostgres
 

@@ -18,7 +18,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.connection import connect, connect_replication, replication_connection
 from wal2lake.postgres.logical import LogicalStream
-from wal2lake.postgres.physical.basebackup import BackupOptions, base_backup
+from wal2lake.postgres.physical.backup import BackupOptions, base_backup
 from wal2lake.postgres.slots import create_slot, drop_slot
 from wal2lake.postgres.snapshot import SnapshotKeeper, copy_binary
 from wal2lake.testing.embedded import EmbeddedPostgres

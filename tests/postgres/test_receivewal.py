@@ -13,7 +13,7 @@ import pytest
 from wal2lake.errors import ConnectError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 

@@ -15,7 +15,7 @@ from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect, replication_connection
 from wal2lake.postgres.outputs import RawOutput
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slots import create_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 

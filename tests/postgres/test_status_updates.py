@@ -12,7 +12,7 @@ import pytest
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
 from wal2lake.postgres.logical import LogicalStream
-from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import SlotState, create_physical_slot, create_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 

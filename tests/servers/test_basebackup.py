@@ -14,8 +14,8 @@ from tests.servers.clients import Clients, run
 from tests.servers.conftest import give_to_server
 from wal2lake.cli.protocol import app
 from wal2lake.errors import ConfigError, InterruptedByUser, ProtocolError, ServerConfigError
+from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, base_backup
 from wal2lake.postgres.physical.backup_stream import MANIFEST
-from wal2lake.postgres.physical.basebackup import BackupOptions, Progress, base_backup
 from wal2lake.postgres.physical.manifest import ReceivedFiles, read_manifest
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -49,7 +49,7 @@ def rows(server: EmbeddedPostgres, root: Path) -> str:
 
 
 def test_plain(filled: EmbeddedPostgres, folder: Path) -> None:
-    told: list[Progress] = []
+    told: list[BackupProgress] = []
     root = folder / "plain"
     backup = base_backup(filled.dsn, root / "data", options(folder, "moved"), on_progress=told.append)
     assert backup.start_lsn < backup.end_lsn
@@ -84,7 +84,7 @@ def test_a_tablespace_within_the_data_directory(versioned: EmbeddedPostgres, fol
 
 
 def test_what_is_interrupted_leaves_nothing_behind(filled: EmbeddedPostgres, folder: Path) -> None:
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: BackupProgress) -> None:
         if (folder / "moved").exists():
             raise InterruptedByUser("Interrupted.")
 

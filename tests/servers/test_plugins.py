@@ -17,7 +17,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import connect
 from wal2lake.postgres.live_catalog import LiveCatalog
 from wal2lake.postgres.plugin_output import PluginOutput
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.testing.embedded import EmbeddedPostgres
 

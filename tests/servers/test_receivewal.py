@@ -16,8 +16,8 @@ from tests.servers.conftest import give_to_server
 from wal2lake.errors import LogMismatchError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
-from wal2lake.postgres.physical.basebackup import BackupOptions, base_backup
-from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.physical.backup import BackupOptions, base_backup
+from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.physical.segments import WalPosition
 from wal2lake.postgres.slots import create_physical_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres

@@ -21,7 +21,7 @@ from wal2lake.postgres.connection import connect, replication_connection
 from wal2lake.postgres.logical import LogicalStream, decoded
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.postgres.plugin_output import json_output
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import copy_slot, create_slot, drop_slot, require_slot
 from wal2lake.testing.embedded import EmbeddedPostgres

@@ -15,8 +15,8 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.logical import LogicalStream
 from wal2lake.postgres.outputs import RawOutput
-from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slots import create_physical_slot, create_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 

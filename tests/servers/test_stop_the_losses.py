@@ -21,7 +21,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.postgres.connection import connect, replication_connection
 from wal2lake.postgres.plugin_output import json_output
-from wal2lake.postgres.recv import RecvOptions, recv
+from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import create_slot, require_slot
 from wal2lake.testing.embedded import EmbeddedPostgres

@@ -27,7 +27,7 @@ from wal2lake.changelog.storage import LocalStorage
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
-from wal2lake.postgres.stream import ReplicationStream
+from wal2lake.postgres.read_ahead import ReplicationStream
 
 _STATUS_INTERVAL_S = 1.0
 _IDLE_POSITION_S = 1.0

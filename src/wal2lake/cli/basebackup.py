@@ -16,7 +16,7 @@ from wal2lake.cli.options import with_dsn
 from wal2lake.cli.output import say
 from wal2lake.cli.shared import Json, Waiting, pairs, refuse, show
 from wal2lake.errors import ConfigError
-from wal2lake.postgres.physical.basebackup import BackupOptions, Progress, base_backup
+from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, base_backup
 
 EXAMPLE = "Example: wal2lake basebackup copy --checkpoint fast --progress"
 
@@ -109,7 +109,7 @@ class _Percent:
         self._shown = -1
         self._terminal = sys.stderr.isatty()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: BackupProgress) -> None:
         percent = min(100, 100 * progress.received // max(1, progress.total))
         if percent != self._shown:
             self._shown = percent

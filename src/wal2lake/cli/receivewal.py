@@ -22,7 +22,7 @@ from wal2lake.cli.shared import (
 )
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.physical.receivewal import ReceiveWalOptions, receive_wal
+from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.physical.segments import WalPosition
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
 

@@ -63,8 +63,8 @@ from wal2lake.postgres.live_catalog import LiveCatalog
 from wal2lake.postgres.logical import PluginOptions
 from wal2lake.postgres.outputs import STDOUT, JsonLinesOutput, RawOutput
 from wal2lake.postgres.plugin_output import PluginOutput, json_output
-from wal2lake.postgres.recv import RecvOptions
-from wal2lake.postgres.recv import recv as receive
+from wal2lake.postgres.recvlogical import RecvOptions
+from wal2lake.postgres.recvlogical import recv as receive
 from wal2lake.postgres.slots import create_slot, drop_slot
 
 EXAMPLE = "Example: wal2lake recv mine --create-slot --if-not-exists --publication shop --format json"

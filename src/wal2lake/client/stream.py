@@ -22,8 +22,8 @@ from wal2lake.client.readers import Reader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect_replication, connect_replication_async, run, run_async
+from wal2lake.postgres.read_ahead import ReadAhead, StreamEndedError
 from wal2lake.postgres.reconnect import OnWait, Reconnect
-from wal2lake.postgres.stream import ReadAhead, StreamEndedError
 
 T = TypeVar("T")
 _APPLICATION = "wal2lake"
@@ -104,7 +104,7 @@ class _Session(Generic[T]):
                 self.acknowledge(free)
         payloads = ahead.receive(timeout_s)
         if payloads:
-            self._reconnect.came()
+            self._reconnect.received()
         return payloads
 
     def _pause_after(self, error: Wal2LakeError) -> float:

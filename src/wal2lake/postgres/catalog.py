@@ -116,17 +116,13 @@ def published_tables(connection: Connection, publication: str) -> list[Published
     tables = []
     for relation_id, namespace, name, identity, attnames, key, *rest in rows:
         every = by_table.get(relation_id, [])
-        listed = _listed(every, attnames)
+        # before 15 the view lists no columns; in 18 it may list generated ones
+        listed = tuple(column for column in every if attnames is None or column.name in attnames)
         naming = key if identity == "f" else [column.name for column in every if column.key]
         whole = {column.name for column in listed}.issuperset(naming)
         table = PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest)
         tables.append(table if whole else replace(table, key_published=False))
     return tables
-
-
-def _listed(columns: list[CatalogColumn], attnames: list[str] | None) -> tuple[CatalogColumn, ...]:
-    """Keep what pg_publication_tables lists, generated columns of 18 included; before 15 it lists no columns."""
-    return tuple(column for column in columns if attnames is None or column.name in attnames)
 
 
 def require_publication(connection: Connection, publication: str) -> None:

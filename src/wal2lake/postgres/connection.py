@@ -32,7 +32,7 @@ from wal2lake.errors import ConnectError, ServerConfigError
 from wal2lake.postgres import exchange
 from wal2lake.postgres.errors import dsn_error, map_error
 from wal2lake.postgres.exchange import PGconn, Row
-from wal2lake.postgres.notices import Notices, tell
+from wal2lake.postgres.notices import Notices, log_notice
 from wal2lake.postgres.waiting import Exchange, wait, wait_async
 
 T = TypeVar("T")
@@ -91,7 +91,9 @@ def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
         raise dsn_error(str(error)) from None
     _refuse_torn_password(given)
     defaults = {name: value for name, value in _GONE_HOST.items() if name not in given}
-    if not _has_connect_timeout(given):
+    # a service file may have a timeout too, and only libpq reads it
+    chosen = {"connect_timeout", "service"} & set(given) or {"PGCONNECT_TIMEOUT", "PGSERVICE"} & set(os.environ)
+    if not chosen:
         defaults["connect_timeout"] = str(_CONNECT_TIMEOUT_S)
     return make_conninfo(dsn, **{"fallback_application_name": application_name, **defaults, **overrides})
 
@@ -102,12 +104,6 @@ def _refuse_torn_password(given: Mapping[str, Any]) -> None:
         raise dsn_error("its host has an @")
     if not re.fullmatch(r"[\d,]*", str(given.get("port", ""))):
         raise dsn_error("its port is not a number")
-
-
-def _has_connect_timeout(given: Mapping[str, Any]) -> bool:
-    """A service file may have one too, and only libpq reads it."""
-    variables = {"PGCONNECT_TIMEOUT", "PGSERVICE"} & set(os.environ)
-    return bool(variables or {"connect_timeout", "service"} & set(given))
 
 
 def connect(
@@ -127,7 +123,7 @@ def connect(
         require_supported(connection.info.server_version)
         with mapped_errors():
             connection.execute(_prepare_session(settings, writable))
-        connection.add_notice_handler(tell)
+        connection.add_notice_handler(log_notice)
     except BaseException:
         connection.close()
         raise

@@ -18,6 +18,7 @@ import re
 
 import psycopg
 from psycopg import pq
+from psycopg.errors import Diagnostic
 
 from wal2lake.errors import (
     AuthError,
@@ -150,38 +151,27 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
 
     ``failure`` is a psycopg exception, or a result of status FATAL_ERROR; ``connecting``: no connection stands yet.
     """
-    if isinstance(failure, psycopg.Error):
-        return _from_exception(failure, connecting)
-    return _from_result(failure)
-
-
-def _from_exception(error: psycopg.Error, connecting: bool) -> Wal2LakeError:
-    diag = error.diag
-    if error.sqlstate:
-        return reported(error.sqlstate, diag.message_primary or "", diag.source_function or "")
-    if isinstance(error, psycopg.errors.CancellationTimeout):
+    diag = failure.diag if isinstance(failure, psycopg.Error) else Diagnostic(failure, "utf-8")
+    sqlstate = failure.sqlstate if isinstance(failure, psycopg.Error) else diag.sqlstate
+    if sqlstate:
+        return reported(sqlstate, diag.message_primary or "", diag.source_function or "")
+    if not isinstance(failure, psycopg.Error):
+        return connection_lost(failure.get_error_message())
+    if isinstance(failure, psycopg.errors.CancellationTimeout):
         return InterruptedByUser("The query was cancelled.")
-    return connection_error(str(error), error.pgconn) if connecting else connection_lost(str(error))
-
-
-def _from_result(result: pq.abc.PGresult) -> Wal2LakeError:
-    def field(code: pq.DiagnosticField) -> str:
-        return (result.error_field(code) or b"").decode("utf-8", "replace")
-
-    sqlstate = field(pq.DiagnosticField.SQLSTATE)
-    if not sqlstate:
-        return connection_lost(result.get_error_message())
-    primary = field(pq.DiagnosticField.MESSAGE_PRIMARY)
-    return reported(sqlstate, primary, field(pq.DiagnosticField.SOURCE_FUNCTION))
+    return connection_error(str(failure), failure.pgconn) if connecting else connection_lost(str(failure))
 
 
 def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
     """The error for an ErrorResponse of the server, by its fields C, M and F."""
-    kind, hint = _LOST if sqlstate == "55000" and _SLOT_LOST.search(primary) else _rule(sqlstate, source_function)
-    return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
+    kind, hint = _LOST if sqlstate == "55000" and _SLOT_LOST.search(primary) else _rule_for(sqlstate, source_function)
+    # messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server
+    quotes_values = sqlstate[:2] in ("22", "23")
+    text = "a value was refused; the server's own log has the details" if quotes_values else primary.rstrip(".")
+    return kind(f"PostgreSQL says: {text} (SQLSTATE {sqlstate}).", hint=hint)
 
 
-def _rule(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:
+def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:
     for state, function, rule in _BY_FUNCTION:
         if state == sqlstate and function.search(source_function):
             return rule
@@ -191,13 +181,6 @@ def _rule(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str
     # worst answer: the slot's WAL is part of what fills it.
     passing = sqlstate.startswith(("08", "40", "53", "57"))
     return (ConnectError if passing else ServerError), None
-
-
-def _harmless(sqlstate: str, primary: str) -> str:
-    """Messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server."""
-    if sqlstate[:2] in ("22", "23"):
-        return "a value was refused; the server's own log has the details"
-    return primary.rstrip(".")
 
 
 def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeError:

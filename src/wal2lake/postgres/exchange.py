@@ -32,7 +32,7 @@ _DRAIN_S = 5.0
 
 
 @contextlib.contextmanager
-def _standing() -> Iterator[None]:
+def _as_connection_lost() -> Iterator[None]:
     """What psycopg raises over a connection that stood is its loss."""
     try:
         yield
@@ -42,13 +42,13 @@ def _standing() -> Iterator[None]:
 
 def fileno(pgconn: PGconn) -> int:
     """The socket to wait for. Raises ConnectError when the connection has been lost before."""
-    with _standing():
+    with _as_connection_lost():
         return pgconn.socket
 
 
 def flush(pgconn: PGconn) -> Exchange[None]:
     """Until all that libpq holds is with the kernel. It reads meanwhile, for the server may do nothing else either."""
-    with _standing():
+    with _as_connection_lost():
         while pgconn.flush():
             if (yield Waiting(Wait.RW)) & Ready.R:
                 pgconn.consume_input()
@@ -56,7 +56,7 @@ def flush(pgconn: PGconn) -> Exchange[None]:
 
 def command(pgconn: PGconn, text: str, timeout_s: float | None = None) -> Exchange[PGresult]:
     """Send one simple Query; its first result: rows, or the COPY state that it entered."""
-    with _standing():
+    with _as_connection_lost():
         pgconn.send_query(text.encode())
     yield from flush(pgconn)
     result = yield from next_result(pgconn, timeout_s)
@@ -88,7 +88,7 @@ def next_result(pgconn: PGconn, timeout_s: float | None = None) -> Exchange[PGre
 
 def _any_result(pgconn: PGconn, timeout_s: float | None) -> Exchange[PGresult | None]:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    with _standing():
+    with _as_connection_lost():
         while pgconn.is_busy():
             if (yield Waiting(Wait.R, deadline)):
                 pgconn.consume_input()
@@ -114,13 +114,13 @@ def text_rows(result: PGresult) -> list[Row]:
 
 def put_copy_data(pgconn: PGconn, payload: bytes) -> Exchange[None]:
     """Send one CopyData, now: libpq itself would keep it until 8 kB have gathered."""
-    with _standing():
+    with _as_connection_lost():
         pgconn.put_copy_data(payload)
     yield from flush(pgconn)
 
 
 def put_copy_end(pgconn: PGconn) -> Exchange[None]:
     """Send our CopyDone."""
-    with _standing():
+    with _as_connection_lost():
         pgconn.put_copy_end()
     yield from flush(pgconn)

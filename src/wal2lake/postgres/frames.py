@@ -56,16 +56,16 @@ class Frames(Protocol):
 
 class LibpqFrames:
     """Frames of a connection that has entered a COPY state. ``before``: rows that came instead of a copy, which then
-    has ended before it began, as where a timeline ends at the very point that was asked for. ``heed_warnings``: those
-    that mean "I go on without what you asked for" end the stream (notices.py)."""
+    has ended before it began, as where a timeline ends at the very point that was asked for. ``raise_refusals``:
+    warnings that mean "I go on without what you asked for" end the stream (notices.py)."""
 
-    def __init__(self, pgconn: PGconn, before: list[Row] | None = None, *, heed_warnings: bool = False) -> None:
+    def __init__(self, pgconn: PGconn, before: list[Row] | None = None, *, raise_refusals: bool = False) -> None:
         self.pgconn = pgconn
         self._fileno = pgconn.socket  # libpq knows it no more when the connection has broken
         self.ended = before is not None
         self._before = before or []
         heard = pgconn.notice_handler
-        self._heard = heard if heed_warnings and isinstance(heard, Notices) else Notices()
+        self._heard = heard if raise_refusals and isinstance(heard, Notices) else Notices()
 
     def fileno(self) -> int:
         return self._fileno
@@ -121,7 +121,7 @@ def start_copy(pgconn: PGconn, command: str) -> Exchange[LibpqFrames]:
     """Send START_REPLICATION …; raises what map_error says."""
     result = yield from exchange.command(pgconn, command)
     copies = result.status == pq.ExecStatus.COPY_BOTH
-    return LibpqFrames(pgconn, None if copies else exchange.text_rows(result), heed_warnings=True)
+    return LibpqFrames(pgconn, None if copies else exchange.text_rows(result), raise_refusals=True)
 
 
 def copy_out(pgconn: PGconn, wait_s: float = 1.0) -> Iterator[list[bytes]]:
@@ -132,9 +132,9 @@ def copy_out(pgconn: PGconn, wait_s: float = 1.0) -> Iterator[list[bytes]]:
             yield payloads
         if frames.ended:
             return
-        wait(_more(frames, wait_s), frames.fileno())
+        wait(_fill_within(frames, wait_s), frames.fileno())
 
 
-def _more(frames: Frames, wait_s: float) -> Exchange[None]:
+def _fill_within(frames: Frames, wait_s: float) -> Exchange[None]:
     yield Waiting(Wait.R, time.monotonic() + wait_s)
     frames.fill()

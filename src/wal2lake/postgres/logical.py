@@ -3,7 +3,8 @@
 ``acknowledge`` is the only thing that moves the slot: what is flushed is what the caller says is durable; until it has
 said anything the server is told 0/0, also where ``start_lsn`` is ahead of the slot. The rest is kept for it: status
 goes out every ``status_interval_s`` and whenever the server asks (when exactly, and why: replication.py), from within
-``receive``; so whoever needs longer uses PatientStream, whose thread reads ahead (stream.py), or `wal2lake.connect`.
+``receive``; so whoever needs longer uses ThreadedLogicalStream, whose thread reads ahead (read_ahead.py), or
+`wal2lake.connect`.
 
 Behind the last change lies WAL without one, which only a keepalive tells of. Who iterates does not see it; so there,
 once the caller has acknowledged all changes that came before a keepalive, the keepalive's WAL end is acknowledged too
@@ -25,8 +26,8 @@ from wal2lake.pgoutput.session import PgoutputSession, Received
 from wal2lake.postgres.catalog import require_publications
 from wal2lake.postgres.connection import connect_replication
 from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.read_ahead import ReadAhead
 from wal2lake.postgres.replication import FAREWELL_S, STATUS_INTERVAL_S, Replication, start_logical
-from wal2lake.postgres.stream import ReadAhead
 from wal2lake.postgres.waiting import Exchange, wait
 from wal2lake.wire.commands import StartLogicalReplication
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData, read_from_server
@@ -143,7 +144,7 @@ class LogicalStream:
         wait(self._stream.finish(), self._stream.frames.fileno())
 
 
-class PatientStream(LogicalStream):
+class ThreadedLogicalStream(LogicalStream):
     """LogicalStream for who may take longer than wal_sender_timeout between two calls: a thread reads ahead, at most
     ``buffer_bytes``, and answers the server. Statuses go out at least every third of wal_sender_timeout, and at once
     when something was acknowledged. ``receive`` tells of several keepalives as of one, behind what came before it; it

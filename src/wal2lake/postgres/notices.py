@@ -42,7 +42,7 @@ class Notices:
         notice = Diagnostic(result, "utf-8")
         refusal = refusal_of(notice)
         if refusal is None:
-            tell(notice)
+            log_notice(notice)
         elif self.refusal is None:
             self.refusal = refusal
 
@@ -55,7 +55,7 @@ def refusal_of(notice: Diagnostic) -> Wal2LakeError | None:
     return reported(sqlstate, _text(notice), notice.source_function or "")
 
 
-def tell(notice: Diagnostic) -> None:
+def log_notice(notice: Diagnostic) -> None:
     """Log a notice; the handler of ordinary connections."""
     warning = notice.severity_nonlocalized == "WARNING"
     level, verb = (logging.WARNING, "warns") if warning else (logging.INFO, "notes")

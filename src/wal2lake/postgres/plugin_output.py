@@ -21,7 +21,7 @@ from wal2lake.postgres.files import writing
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
 
-_GATHER = 10_000  # pieces; a held transaction may have millions
+_FLUSH_LINES = 10_000  # pieces; a held transaction may have millions
 Make = Callable[[Writer], Decoder]  # of what takes its pieces
 
 
@@ -41,7 +41,7 @@ class PluginOutput(RawOutput):
         self._lines: list[bytes] = []
         self._whole: int | None = None  # how many of them end whole transactions; None: none ended since they were put
         self._working = self._signalled = False
-        self.decoder = make(self._take_json if as_json else self._take)
+        self.decoder = make(self._add_json_line if as_json else self._add_line)
 
     @property
     def hold_lsn(self) -> LSN | None:
@@ -55,7 +55,7 @@ class PluginOutput(RawOutput):
         return self._working
 
     def begin_stream(self) -> None:
-        self._cut()
+        self._cut_torn()
         self.decoder.begin_stream()
 
     def write(self, message: XLogData) -> None:
@@ -66,20 +66,20 @@ class PluginOutput(RawOutput):
             self._working = False
         except BaseException:
             self._working = False
-            self._cut()
+            self._cut_torn()
             raise
         if payload[0] not in ROW_TAGS and self.decoder.whole:
             self._whole = len(self._lines)
 
-    def _take(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._gather(data.encode() if isinstance(data, str) else data)
+    def _add_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
+        self._append_line(data.encode() if isinstance(data, str) else data)
 
-    def _take_json(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._gather(Decoded(lsn, xid, data).json_line()[:-1])
+    def _add_json_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
+        self._append_line(Decoded(lsn, xid, data).json_line()[:-1])
 
-    def _gather(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         self._lines.append(line)
-        if len(self._lines) >= _GATHER:
+        if len(self._lines) >= _FLUSH_LINES:
             self._working = False  # a write that was broken off would leave the file's end unknown
             self.flush()
             if self._signalled:
@@ -89,10 +89,10 @@ class PluginOutput(RawOutput):
     def flush(self) -> None:
         whole, torn = self._lines[: self._whole or 0], self._lines[self._whole or 0 :]
         ended, self._lines, self._whole = self._whole is not None, [], None
-        self._put(whole)
+        self._write_lines(whole)
         if ended:  # perhaps by nothing: all that was written of it is in the file
             self._boundary = self._size
-        self._put(torn)
+        self._write_lines(torn)
         super().flush()
 
     def sync(self) -> None:
@@ -102,19 +102,19 @@ class PluginOutput(RawOutput):
     def close(self) -> None:
         """Cut off what is torn, shut the plugin down, sync and close."""
         try:
-            self._cut()
+            self._cut_torn()
             self.decoder.close()
         finally:
             super().close()
 
-    def _put(self, lines: list[bytes]) -> None:
+    def _write_lines(self, lines: list[bytes]) -> None:
         if lines:
             lines.append(b"")
             data = b"\n".join(lines)
             self._append(data)
             self._size += len(data)
 
-    def _cut(self) -> None:
+    def _cut_torn(self) -> None:
         """Forget what belongs to no whole transaction, in the file too, if it can be: a file that somebody else has
         written to or rotated meanwhile is left as it is.
 

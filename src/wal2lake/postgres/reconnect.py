@@ -14,7 +14,7 @@ OnWait = Callable[[Wal2LakeError, float], None]
 
 
 class Reconnect:
-    """``pause_s`` grows twofold up to ``most_s`` (without one: not) until something ``came`` again; None: never."""
+    """``pause_s`` grows twofold up to ``most_s`` (without one: not) until something is ``received``; None: never."""
 
     def __init__(self, pause_s: float | None, most_s: float | None = None, on_wait: OnWait | None = None) -> None:
         self._first_s = self._next_s = pause_s
@@ -26,17 +26,17 @@ class Reconnect:
         """A stream stands."""
         self._opened = True
 
-    def came(self) -> None:
-        """It brings something: not sooner, for a server may crash each time over what it should send."""
+    def received(self) -> None:
+        """The stream brings something: not sooner, for a server may crash each time over what it should send."""
         self._next_s = self._first_s
 
-    def mends(self, error: Wal2LakeError) -> bool:
+    def can_retry(self, error: Wal2LakeError) -> bool:
         """Waiting can help, and is wanted."""
         return self._next_s is not None and self._opened and isinstance(error, ConnectError | SlotInUseError)
 
     def pause_after(self, error: Wal2LakeError) -> float:
         """The seconds to wait before the next try, as ``on_wait`` is told; raises ``error`` when there is none."""
-        if self._next_s is None or not self.mends(error):
+        if self._next_s is None or not self.can_retry(error):
             raise error
         pause_s, self._next_s = self._next_s, min(self._next_s * 2, self._most_s)
         if self._on_wait is not None:

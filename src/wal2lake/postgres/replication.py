@@ -17,9 +17,9 @@ then its WAL end lies at or before that transaction's commit record, and the rul
 
 The server ends a connection that is silent for wal_sender_timeout. It asks in good time, by a keepalive with a reply
 request, but the request waits behind the data: a client that stops reading never sees it. So a status is due when it
-was asked for and besides by the clock, and whoever may be slow reads in a thread (stream.py). A question is answered
-by the ``receive`` after the one that returned it, so that what was acknowledged in between is in the answer: a server
-that stops asks until all it has sent is, and does not end before.
+was asked for and besides by the clock, and whoever may be slow reads in a thread (read_ahead.py). A question is
+answered by the ``receive`` after the one that returned it, so that what was acknowledged in between is in the answer: a
+server that stops asks until all it has sent is, and does not end before.
 
 Resuming: START_REPLICATION below confirmed_flush_lsn begins at confirmed_flush_lsn without a word (since 14), so the
 position is compared before and after the start by the caller, who knows what it has.
@@ -102,16 +102,20 @@ class Replication:
     def take(self) -> list[bytes]:
         """What has come and is whole, without waiting; keepalives and positions are noted."""
         payloads = self.frames.take()
-        if payloads:
-            if min(map(len, payloads)) <= KEEPALIVE_BYTES:
-                for keepalive in (payload for payload in payloads if len(payload) <= KEEPALIVE_BYTES):
-                    self._note_keepalive(keepalive)
-            last = next((payload for payload in reversed(payloads) if len(payload) > KEEPALIVE_BYTES), None)
-            if last is not None:
-                start = int.from_bytes(last[1:9], "big")
-                self.received_lsn = max(self.received_lsn, LSN(start + (len(last) - _HEADER if self.physical else 0)))
-            self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
-            self.wal_end = max(self.wal_end, self.written)
+        if not payloads:
+            return payloads
+        if min(map(len, payloads)) <= KEEPALIVE_BYTES:
+            for payload in payloads:
+                if len(payload) <= KEEPALIVE_BYTES:
+                    keepalive = read_primary_keepalive(payload)
+                    self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
+                    self.reply_requested |= keepalive.reply_requested
+        last = next((payload for payload in reversed(payloads) if len(payload) > KEEPALIVE_BYTES), None)
+        if last is not None:
+            start = int.from_bytes(last[1:9], "big")
+            self.received_lsn = max(self.received_lsn, LSN(start + (len(last) - _HEADER if self.physical else 0)))
+        self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
+        self.wal_end = max(self.wal_end, self.written)
         return payloads
 
     def acknowledge(self, flushed: LSN) -> None:
@@ -127,7 +131,7 @@ class Replication:
         Sends first what status is due.
         """
         deadline = time.monotonic() + timeout_s
-        yield from self.settle()
+        yield from self.send_due_status()
         payloads = self.take()
         while not payloads and not self.ended:
             yield Waiting(Wait.R, min(deadline, self._next_status))
@@ -136,14 +140,14 @@ class Replication:
             if time.monotonic() >= deadline:
                 break
             if not payloads:
-                yield from self.settle()
+                yield from self.send_due_status()
         return payloads
 
     def status_due(self) -> bool:
         """Asked for, or time."""
         return not self.ended and (self.reply_requested or time.monotonic() >= self._next_status)
 
-    def settle(self) -> Exchange[None]:
+    def send_due_status(self) -> Exchange[None]:
         """Send a status if one is due."""
         if self.status_due():
             yield from self.send_status()
@@ -166,20 +170,14 @@ class Replication:
             deadline = time.monotonic() + timeout_s
             yield from self.send_status()
             yield from self.frames.put_end()
-            while not self._discarded():
+            while True:
+                self.frames.take()  # what still comes is discarded
+                if self.ended:
+                    break
                 if not (yield Waiting(Wait.R, deadline)) and time.monotonic() >= deadline:
                     raise ConnectError("The walsender did not end its stream when asked to.")
                 self.frames.fill()
         return (yield from self.frames.outcome())
-
-    def _discarded(self) -> bool:
-        self.frames.take()
-        return self.ended
-
-    def _note_keepalive(self, payload: bytes) -> None:
-        keepalive = read_primary_keepalive(payload)
-        self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
-        self.reply_requested |= keepalive.reply_requested
 
     def _after_interval(self) -> float:
         return time.monotonic() + self._interval_s if self._interval_s else math.inf

@@ -44,7 +44,7 @@ def slot_changes(
     limit = None if upto_lsn is None else str(upto_lsn)
     refusals: list[Wal2LakeError] = []
     with mapped_errors(), connection.cursor() as cursor:
-        with _heard(connection, refusals):
+        with _collect_refusals(connection, refusals):
             cursor.execute(sql.encode(), [slot, limit, upto_nchanges, options])
         if refusals:
             raise refusals[0]
@@ -54,7 +54,7 @@ def slot_changes(
 
 
 @contextmanager
-def _heard(connection: Connection, refusals: list[Wal2LakeError]) -> Iterator[None]:
+def _collect_refusals(connection: Connection, refusals: list[Wal2LakeError]) -> Iterator[None]:
     """Gather what the block's warnings stand for where the server goes on without what was asked for (notices.py)."""
 
     def hear(notice: Diagnostic) -> None:

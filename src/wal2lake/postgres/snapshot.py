@@ -48,7 +48,7 @@ _BINARY_HEADER = 11 + 4  # signature and flags; the length of the extension area
 _TRAILER = b"\xff\xff"
 
 # No timeout may end a snapshot half way, and row security must fail loudly rather than filter: replication knows none.
-UNHURRIED = f"{WITHOUT_TIMEOUTS}; SET row_security = off".encode()
+SNAPSHOT_SETTINGS = f"{WITHOUT_TIMEOUTS}; SET row_security = off".encode()
 
 
 class SnapshotLostError(ConnectError):
@@ -119,7 +119,7 @@ class SnapshotKeeper:
             self._connection = None
 
     def _take(self, connection: Connection) -> SnapshotIdentity:
-        connection.execute(UNHURRIED)
+        connection.execute(SNAPSHOT_SETTINGS)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         taken = connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
         bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
@@ -149,18 +149,18 @@ def copy_binary(
     ``lock_timeout_s`` seconds (0: that is waited for), else what map_error says.
     """
     with contextlib.closing(connect(dsn, application_name="wal2lake copy")) as connection, mapped_errors():
-        _import(connection, snapshot_name)
+        _import_snapshot(connection, snapshot_name)
         if lock_timeout_s:
             connection.execute(f"SET lock_timeout = '{lock_timeout_s}s'".encode())
         start(connection.pgconn, copy_command(table, columns, block_from, block_to))
-        _coalesce(connection.pgconn, _RECEIVE_LOW_WATER)
+        _set_low_water(connection.pgconn, _RECEIVE_LOW_WATER)
         batches = _batches(connection.pgconn)
         for batch in itertools.chain([_without_header(next(batches))], batches):
             if batch and batch[-1] == _TRAILER:
                 batch.pop()
             if batch:
                 yield batch
-        _coalesce(connection.pgconn, 1)  # what follows is answered in few bytes
+        _set_low_water(connection.pgconn, 1)  # what follows is answered in few bytes
         while next_result(connection.pgconn) is not None:
             pass
         if check is not None:
@@ -176,11 +176,11 @@ def copy_command(table: PublishedTable, columns: Sequence[CatalogColumn], block_
         conditions.append(f"ctid < '({block_to},0)'::tid")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     only = "" if table.partitioned else "ONLY "
-    selected = ", ".join(_selected(column) for column in columns)
+    selected = ", ".join(_select_item(column) for column in columns)
     return f"COPY (SELECT {selected} FROM {only}{table.quoted}{where}) TO STDOUT (FORMAT binary)"
 
 
-def _selected(column: CatalogColumn) -> str:
+def _select_item(column: CatalogColumn) -> str:
     name = quote_identifier(column.name)
     if column_type(column.type_oid, column.typmod, column.base_oid).known:
         return name
@@ -188,10 +188,10 @@ def _selected(column: CatalogColumn) -> str:
     return f"pg_catalog.textin({column.output_function}({value}))"
 
 
-def _import(connection: Connection, snapshot_name: str) -> None:
+def _import_snapshot(connection: Connection, snapshot_name: str) -> None:
     """Begin a transaction that sees what the snapshot's keeper sees."""
     with mapped_errors():
-        connection.execute(UNHURRIED)
+        connection.execute(SNAPSHOT_SETTINGS)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         try:
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot_name)))
@@ -215,7 +215,7 @@ def _batches(pgconn: PGconn) -> Iterator[list[bytes]]:
     yield rows
 
 
-def _coalesce(pgconn: PGconn, low_water: int) -> None:
+def _set_low_water(pgconn: PGconn, low_water: int) -> None:
     """Let the kernel wake us for many rows at once; TLS and Unix sockets may refuse, and need it less."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pgconn.socket)) as receiver:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)

@@ -77,13 +77,9 @@ def _literal(value: str) -> str:
 
 def _cast(column: CatalogColumn) -> str:
     """A type outside the type table stays what attmissingval::text holds: its output text."""
-    known = column_type(column.type_oid, column.typmod, column.base_oid).known
-    return f"::{_built_in(column)}" if known else ""
-
-
-def _built_in(column: CatalogColumn) -> str:
-    """The column's type, or the base type of its domain, as SQL."""
-    return column.type_name if column.base_oid == column.type_oid else column.base_type_name
+    if not column_type(column.type_oid, column.typmod, column.base_oid).known:
+        return ""
+    return f"::{column.type_name if column.base_oid == column.type_oid else column.base_type_name}"
 
 
 def _has_value(column: CatalogColumn, value: str) -> str:

@@ -2,7 +2,7 @@
 
 Exchanges know no thread and no event loop, so each is written once. A driver resumes one when the socket is ready or
 the moment has come: ``wait`` blocks in poll, so that Ctrl-C works; ``wait_async`` leaves the loop to others; the
-stream's thread (stream.py) is one more, which can be woken. An exchange that is resumed for nothing waits again.
+stream's thread (read_ahead.py) is one more, which can be woken. An exchange that is resumed for nothing waits again.
 
 Source: psycopg's generators and waiting modules, whose Wait and Ready these are.
 """

@@ -26,7 +26,7 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.slots import create_slot
-from wal2lake.postgres.snapshot import UNHURRIED, SnapshotLostError
+from wal2lake.postgres.snapshot import SNAPSHOT_SETTINGS, SnapshotLostError
 
 APPLICATION = "wal2lake verify"
 
@@ -147,7 +147,7 @@ def _moved(what: str, relation: str | None) -> TableMovedError:
 def _connect(dsn: str) -> Connection:
     connection = connect(dsn, application_name=APPLICATION)
     with mapped_errors():
-        connection.execute(UNHURRIED)
+        connection.execute(SNAPSHOT_SETTINGS)
     return connection
 
 

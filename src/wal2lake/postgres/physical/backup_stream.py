@@ -68,19 +68,15 @@ class BackupStream:
     def _archives_untyped(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         for tablespace in self.tablespaces:
             self._result(pq.ExecStatus.COPY_OUT)
-            yield tablespace.archive, self._terminated()
+            yield tablespace.archive, chain(self._messages(), [_TAR_END])
         if self._manifest:
             self._result(pq.ExecStatus.COPY_OUT)
             yield MANIFEST, self._messages()
 
-    def _terminated(self) -> Iterator[bytes]:
-        yield from self._messages()
-        yield _TAR_END
-
     def _archives_typed(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         self._result(pq.ExecStatus.COPY_OUT)
         messages = self._messages()
-        self._next_archive(messages)
+        any(map(self._announces, messages))  # up to the first archive's name: data before it is refused
         while self._name is not None:
             name, self._name = self._name, None
             yield name, self._pieces(messages)
@@ -90,11 +86,6 @@ class BackupStream:
             if message[:1] == b"d":
                 yield message[1:]
             elif self._announces(message):
-                return
-
-    def _next_archive(self, messages: Iterator[bytes]) -> None:
-        for message in messages:
-            if self._announces(message):
                 return
 
     def _announces(self, message: bytes) -> bool:

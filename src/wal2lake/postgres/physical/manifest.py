@@ -60,21 +60,17 @@ class ReceivedFiles:
         """
         listed = read_manifest(manifest)
         for path, told in listed.items():
-            _check_file(path, told, self.files.get(path))
+            if path not in self.files:
+                raise ProtocolError(f"The backup lacks {path}, which its manifest lists.", hint=_CURE)
+            size, checksum = self.files[path]
+            if size != told.size:
+                raise ProtocolError(f"{path} has {size} bytes where the manifest says {told.size}.", hint=_CURE)
+            if checksum and told.checksum and checksum != told.checksum:
+                raise ProtocolError(f"{path} differs from its {told.algorithm} checksum in the manifest.", hint=_CURE)
         extra = sorted(path for path in self.files if path not in listed and not path.startswith("pg_wal/"))
         if extra:
             raise ProtocolError(f"The backup has {extra[0]}, which its manifest does not list.", hint=_CURE)
         return len(listed)
-
-
-def _check_file(path: str, told: ManifestFile, came: tuple[int, str] | None) -> None:
-    if came is None:
-        raise ProtocolError(f"The backup lacks {path}, which its manifest lists.", hint=_CURE)
-    size, checksum = came
-    if size != told.size:
-        raise ProtocolError(f"{path} has {size} bytes where the manifest says {told.size}.", hint=_CURE)
-    if checksum and told.checksum and checksum != told.checksum:
-        raise ProtocolError(f"{path} differs from its {told.algorithm} checksum in the manifest.", hint=_CURE)
 
 
 def read_manifest(content: bytes) -> Mapping[str, ManifestFile]:

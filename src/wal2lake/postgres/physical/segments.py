@@ -50,7 +50,7 @@ def resume_position(folder: Path, segment_size: int) -> WalPosition | None:
     return WalPosition(timeline, LSN((number + complete) * segment_size))
 
 
-class Segment:
+class WalSegment:
     """One segment file being written; ``mode``: its permissions."""
 
     def __init__(self, folder: Path, timeline: int, lsn: int, size: int, mode: int) -> None:

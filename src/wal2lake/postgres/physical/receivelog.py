@@ -24,7 +24,7 @@ from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.files import write_durably, writing
-from wal2lake.postgres.physical.segments import Segment, WalPosition, resume_position
+from wal2lake.postgres.physical.segments import WalPosition, WalSegment, resume_position
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
 from wal2lake.postgres.slots import read_slot
@@ -86,7 +86,7 @@ class _Receiver:
         self._folder = folder
         self._options = options
         self._stop = stop
-        self._segment: Segment | None = None
+        self._segment: WalSegment | None = None
         self._size = self._mode = 0
         self._system_id: str | None = None
         self._holds_wal = False
@@ -118,7 +118,7 @@ class _Receiver:
                 while not self.done:
                     self._stream_timeline(pgconn)
         except Wal2LakeError as error:
-            if not self.done or not self._reconnect.mends(error):
+            if not self.done or not self._reconnect.can_retry(error):
                 self._stop.wait(self._reconnect.pause_after(error))
         finally:
             self._close_segment()
@@ -208,7 +208,7 @@ class _Receiver:
         while rest:
             if self._segment is None:
                 self._holds_wal = True
-                self._segment = Segment(self._folder, self.timeline, self.written, self._size, self._mode)
+                self._segment = WalSegment(self._folder, self.timeline, self.written, self._size, self._mode)
             part = rest[: self._segment.end - self.written]
             self._segment.write(self.written, part)
             self.written = LSN(self.written + len(part))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from psycopg import pq
+from psycopg.errors import Diagnostic
 
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.lsn import LSN
@@ -39,7 +40,7 @@ Format = Literal["plain", "tar"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BackupProgress:
     """Bytes so far, of about ``total`` (which does not count the WAL)."""
 
     received: int
@@ -96,7 +97,7 @@ def base_backup(
     target: Path,
     options: BackupOptions | None = None,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[BackupProgress], None] | None = None,
     on_wait: Callable[[], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
 ) -> Backup:
@@ -116,7 +117,7 @@ def base_backup(
             if chosen.incremental is not None:
                 upload_manifest(pgconn, chosen.incremental)
             if on_notice is not None:
-                pgconn.notice_handler = lambda notice: on_notice(_primary_message(notice))
+                pgconn.notice_handler = lambda notice: on_notice(Diagnostic(notice, "utf-8").message_primary or "")
             permissions = data_directory_permissions(pgconn)
             if not existed:
                 target.chmod(permissions.folder)
@@ -130,10 +131,6 @@ def base_backup(
                 if chosen.sync:
                     folders.fsync()
             return backup
-
-
-def _primary_message(notice: pq.abc.PGresult) -> str:
-    return (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
 
 
 def upload_manifest(pgconn: PGconn, manifest: Path) -> None:
@@ -172,7 +169,7 @@ class _Receiver:
         options: BackupOptions,
         stream: BackupStream,
         permissions: Permissions,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[BackupProgress], None],
     ) -> None:
         self._target = target
         self._folders = folders
@@ -206,7 +203,7 @@ class _Receiver:
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             self._received += len(piece)
-            self._on_progress(Progress(self._received, self._total))
+            self._on_progress(BackupProgress(self._received, self._total))
             yield piece
 
     def _archive(self, tablespace: Tablespace, pieces: Iterator[bytes]) -> None:

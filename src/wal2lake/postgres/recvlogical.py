@@ -27,12 +27,12 @@ from typing import Protocol
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.postgres.logical import LogicalStream, PatientStream, PluginOptions
+from wal2lake.postgres.logical import LogicalStream, PluginOptions, ThreadedLogicalStream
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
-_SETTLE_S = 1.0  # while a batch is worked on
+_FLUSH_S = 1.0  # while a batch is worked on
 
 
 class Output(Protocol):
@@ -108,7 +108,7 @@ class _Receiver:
         self._stop = stop
         self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
         self._reached = False
-        self._synced = self._settled = time.monotonic()
+        self._synced = self._flushed_at = time.monotonic()
 
     @property
     def done(self) -> bool:
@@ -118,7 +118,7 @@ class _Receiver:
         """One connection's life; returns when there should be another, or none any more."""
         options = self._options
         begin = max(options.start_lsn, self.flushed)
-        kind = PatientStream if self._output.computes else LogicalStream
+        kind = ThreadedLogicalStream if self._output.computes else LogicalStream
         stream = kind(dsn, slot, begin, options.plugin_options, status_interval_s=options.status_interval_s)
         try:
             with stream:
@@ -126,7 +126,7 @@ class _Receiver:
                 self._output.begin_stream()
                 self._pump(stream)
         except Wal2LakeError as error:
-            if not self.done or not self._reconnect.mends(error):
+            if not self.done or not self._reconnect.can_retry(error):
                 self._stop.wait(self._reconnect.pause_after(error))
 
     def require_reached(self) -> None:
@@ -142,9 +142,9 @@ class _Receiver:
                     self._take(message)
                     if self.done:
                         break
-                    if time.monotonic() - self._settled >= _SETTLE_S:
-                        self._settle(stream)
-                self._settle(stream)
+                    if time.monotonic() - self._flushed_at >= _FLUSH_S:
+                        self._flush_and_acknowledge(stream)
+                self._flush_and_acknowledge(stream)
         except KeyboardInterrupt:  # out of a plugin that was at work
             if not self._stop.is_set():
                 raise
@@ -166,10 +166,10 @@ class _Receiver:
             self.written = max(self.written, message.start_lsn)
             self._reached = message.start_lsn == until
 
-    def _settle(self, stream: LogicalStream) -> None:
+    def _flush_and_acknowledge(self, stream: LogicalStream) -> None:
         """After each batch, and in the midst of a long one: hand on what is written, acknowledge what may be."""
         self._output.flush()
-        self._settled = time.monotonic()
+        self._flushed_at = time.monotonic()
         interval_s = self._options.fsync_interval_s
         if not interval_s:
             self._acknowledge(stream)

@@ -17,8 +17,8 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.coalesce import Coalescer
 from wal2lake.postgres.connection import connect_replication_async, execute, replication_connection, run_async
 from wal2lake.postgres.logical import LogicalStream
+from wal2lake.postgres.read_ahead import ReplicationStream
 from wal2lake.postgres.replication import start_logical
-from wal2lake.postgres.stream import ReplicationStream
 from wal2lake.postgres.waiting import wait_async
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 from wal2lake.testing.walsender import FakeWalsender, Session

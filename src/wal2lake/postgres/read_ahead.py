@@ -59,7 +59,7 @@ class ReadAhead:
         self._ready_bytes = self._wanted = 0
         self._keepalive = LSN(0)
         self._failure: Exception | None = None
-        self._closing = self._roused = False
+        self._closing = self._woken = False
         self._asked = self._reply_requested = False
         self._coalescer = Coalescer(stream.frames.fileno())
         self._waker, self._wake = os.pipe()
@@ -94,7 +94,7 @@ class ReadAhead:
             self._reply_requested, self._asked = self._asked, False
             if not ready and self._failure is not None:
                 raise self._failure
-        self._rouse()  # the thread may wait for room
+        self._wake_thread()  # the thread may wait for room
         return ready
 
     @property
@@ -113,12 +113,12 @@ class ReadAhead:
         """Everything below ``flushed`` is durable here: the server may forget it. Never goes back."""
         if flushed > self._stream.flushed:
             self._stream.acknowledge(flushed)
-            self._rouse()
+            self._wake_thread()
 
     def close(self) -> None:
         """Tell the server the last acknowledged position, end the stream, close the connection."""
-        self._closing, self._roused = True, False
-        self._rouse()
+        self._closing, self._woken = True, False
+        self._wake_thread()
         self._thread.join()
         if self._failure is not None:  # what was acknowledged counts all the same, if the connection still stands
             with contextlib.suppress(Wal2LakeError):
@@ -140,7 +140,9 @@ class ReadAhead:
         try:
             drive(self._read_ahead(), self._wait)
         except Exception as error:  # noqa: BLE001 - nothing is lost: receive raises it in the caller's thread
-            self._fail(error)
+            with self._news:
+                self._failure = error
+                self._news.notify_all()
         finally:
             self._on_news()
 
@@ -149,7 +151,7 @@ class ReadAhead:
         while not self._closing:
             came = self._read()
             if stream.ended:
-                raise (yield from self._ended())
+                raise (yield from self._why_ended())
             if stream.status_due() or stream.flushed != stream.reported_lsn:
                 yield from stream.send_status()
             room = self._ready_bytes < self._limit
@@ -157,7 +159,7 @@ class ReadAhead:
         with contextlib.suppress(ConnectError):  # the last status is a courtesy to who stops
             yield from stream.finish(FAREWELL_S)
 
-    def _ended(self) -> Exchange[Wal2LakeError]:
+    def _why_ended(self) -> Exchange[Wal2LakeError]:
         """Why the server left COPY mode: its error, its shutdown, or the timeline's end."""
         try:
             rows = yield from self._stream.frames.outcome()
@@ -167,11 +169,6 @@ class ReadAhead:
         ended = StreamEndedError("The server ended the stream.", hint=hint)
         ended.rows = rows
         return ended
-
-    def _fail(self, error: Exception) -> None:
-        with self._news:
-            self._failure = error
-            self._news.notify_all()
 
     def _enough(self) -> bool:
         return self._ready_bytes >= self._wanted or self._failure is not None
@@ -221,15 +218,15 @@ class ReadAhead:
         for handle, events in poll.poll(waiting.seconds(_MOST_S) * 1000 + 1):
             if handle == self._waker:
                 os.read(self._waker, 4096)
-                self._roused = False  # from here on what is wanted is seen, or written for anew
+                self._woken = False  # from here on what is wanted is seen, or written for anew
             else:
                 ready |= as_ready(events)
         return ready
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         """Wake the thread, once for all that is wanted until it looks."""
-        if not self._roused:
-            self._roused = True
+        if not self._woken:
+            self._woken = True
             os.write(self._wake, b"!")
 
 
