@@ -8,7 +8,7 @@ from rich.console import Console
 
 from wal2lake.changelog.documents import write_document
 from wal2lake.monitor.progress import read_progress
-from wal2lake.monitor.view import line, render, since, size
+from wal2lake.monitor.view import format_duration, line, render, size
 
 TABLES = {
     "shop.orders": {"state": "streaming", "rows": 1200, "changes": 34, "changes_per_s": 5.0, "applied_lsn": "0/20"},
@@ -85,7 +85,7 @@ def test_figures_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
 
 
 def test_times_have_the_unit_that_fits() -> None:
-    assert [since(n) for n in (0.4, 119, 120, 7199, 7200, 172_800)] == [
+    assert [format_duration(n) for n in (0.4, 119, 120, 7199, 7200, 172_800)] == [
         "0 s",
         "119 s",
         "2 min",

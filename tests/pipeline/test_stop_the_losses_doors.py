@@ -25,9 +25,9 @@ from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import advance_slot, copy_slot, slot_states
 from wal2lake.verify.comparison import compare_columns
-from wal2lake.verify.snapshot import source_snapshot
-from wal2lake.verify.source import source_table
-from wal2lake.verify.table import digest_source
+from wal2lake.verify.source_snapshot import source_snapshot
+from wal2lake.verify.source_table import source_table
+from wal2lake.verify.table_comparison import digest_source
 
 pytestmark = pytest.mark.server
 

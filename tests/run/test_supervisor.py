@@ -199,8 +199,8 @@ def test_what_capture_waits_for_is_told(config: Config) -> None:
     supervisor = Supervisor(config)
     supervisor.start()
     try:
-        _until(lambda: "cannot be reached" in supervisor.look()[1], 60.0)
-        progress, note = supervisor.look()
+        _until(lambda: "cannot be reached" in supervisor.progress()[1], 60.0)
+        progress, note = supervisor.progress()
         assert (progress.capture_state, progress.pipeline_state) == ("waiting", "starting")
         assert re.match(r"The server .*Trying again in [\d.]+ s\.$", note), note
     finally:
@@ -238,7 +238,7 @@ def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch:
 def test_what_is_shown_of_capture(state: str, line: Line, shown: str, tmp_path: Path) -> None:
     child = Child("capture", tmp_path / "capture.log")
     child.tail.append(line)
-    assert module._waits_for(child, state) == shown
+    assert module._waiting_reason(child, state) == shown
 
 
 def test_a_child_that_had_settled_is_started_again_at_once(

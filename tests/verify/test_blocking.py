@@ -21,7 +21,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.verify import VerifyReport, verify
 from wal2lake.verify.comparison import Comparison
 from wal2lake.verify.lake import LakeTable
-from wal2lake.verify.table import SourceDigest, digest_source
+from wal2lake.verify.table_comparison import SourceDigest, digest_source
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -153,7 +153,7 @@ def test_a_lock_in_the_way_makes_it_try_again(
         other.rollback()
 
     said: list[str] = []
-    monkeypatch.setattr("wal2lake.verify.snapshot._LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("wal2lake.verify.source_snapshot._LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("wal2lake.verify.run.digest_source", lock_first)
     with psycopg.connect(server.dsn) as other:
         assert verify(shop.config, spark, say=say).ok

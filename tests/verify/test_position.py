@@ -21,7 +21,7 @@ from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 from wal2lake.verify import verify
-from wal2lake.verify.position import LakePosition, Table, await_tables, lake_position, log_touches, running
+from wal2lake.verify.position import LakePosition, TableLocation, await_tables, lake_position, log_touches, running
 
 OTHER = 16999
 
@@ -73,7 +73,7 @@ class Pipeline:
     folder: Path
     stream: ScriptedStream
     writer: LogWriter
-    table: Table
+    table: TableLocation
 
     def transaction(self, oid: int = 16384) -> LSN:
         self.writer.append(self.stream.transaction(relation(oid), insert(1, "x", oid=oid)))
@@ -94,7 +94,7 @@ class Pipeline:
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     stream = ScriptedStream()
     with _writer(tmp_path / "log", stream) as writer:
-        yield Pipeline(tmp_path, stream, writer, Table("public.t", 16384, str(tmp_path / "t")))
+        yield Pipeline(tmp_path, stream, writer, TableLocation("public.t", 16384, str(tmp_path / "t")))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import typer
 
 from wal2lake.cli.options import with_dsn
 from wal2lake.cli.output import say
-from wal2lake.cli.shared import Json, Waiting, pairs, refuse, show
+from wal2lake.cli.shared import Json, SayOnce, pairs, refuse, show
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, base_backup
 
@@ -81,7 +81,7 @@ def basebackup(
         max_rate=max_rate,
         manifest_checksums=manifest_checksums,
         incremental=incremental,
-        tablespaces=_mapping(tablespace_mapping),
+        tablespaces=_tablespaces(tablespace_mapping),
         sync=not no_sync,
         clean=not no_clean,
         manifest=not no_manifest,
@@ -89,7 +89,7 @@ def basebackup(
     )
     shown = sys.stderr.isatty() if progress is None else progress
     hint = " (--checkpoint fast has it at once)" if checkpoint is Checkpoint.SPREAD else ""
-    waiting = Waiting(f"Waiting for the server's checkpoint{hint} …")
+    waiting = SayOnce(f"SayOnce for the server's checkpoint{hint} …")
     with closing(_Percent()) as percent:
         backup = base_backup(
             dsn,
@@ -122,7 +122,7 @@ class _Percent:
             typer.echo(err=True)
 
 
-def _mapping(folders: Sequence[str] | None) -> dict[str, str]:
+def _tablespaces(folders: Sequence[str] | None) -> dict[str, str]:
     mapping = {}
     for old, new in pairs(folders):
         if not new:

@@ -23,7 +23,6 @@ from wal2lake.cli.shared import (
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
-from wal2lake.postgres.physical.segments import WalPosition
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
 
 EXAMPLE = "Example: wal2lake receivewal archive --slot walled"
@@ -63,13 +62,15 @@ def receivewal(
     options = ReceiveWalOptions(slot, until_lsn, synchronous, status_interval, None if no_loop else RECONNECT_S)
     with stop_on_signals() as stop:
         end = receive_wal(
-            dsn, folder, options, stop, on_segment=typer.echo, on_timeline=_say_timeline, on_wait=say_waiting
+            dsn,
+            folder,
+            options,
+            stop,
+            on_segment=typer.echo,
+            on_timeline=lambda at: say(f"The server was promoted: timeline {at.timeline} begins at {at.lsn}."),
+            on_wait=say_waiting,
         )
     say("No WAL has come." if end is None else f"Durable up to {end.lsn} on timeline {end.timeline}.")
-
-
-def _say_timeline(position: WalPosition) -> None:
-    say(f"The server was promoted: timeline {position.timeline} begins at {position.lsn}.")
 
 
 def _check_slot_action(context: typer.Context, slot: str | None, create: bool, drop: bool) -> None:

@@ -69,6 +69,7 @@ from wal2lake.postgres.slots import create_slot, drop_slot
 
 EXAMPLE = "Example: wal2lake recv mine --create-slot --if-not-exists --publication shop --format json"
 
+_NAME = "wal2lake recv"
 _PGOUTPUT = "pgoutput"
 _OF_CREATION = ("if_not_exists", "failover")
 _OF_PGOUTPUT = ("publication", "proto_version", "binary", "messages", "streaming", "origin")
@@ -108,8 +109,7 @@ def recv(
     no_loop: NoLoop = False,
 ) -> None:
     """Stream a logical slot into a file: pg_recvlogical's job."""
-    _check_actions(context, create, drop, start)
-    _check_plugin(context, plugin, create)
+    _check_options(context, plugin, create, drop, start)
     if drop:
         _drop(dsn, slot)
         return
@@ -139,7 +139,8 @@ def recv(
             catalog = opened.enter_context(closing(LiveCatalog(dsn)))
             decoding = _Decoding(python_plugin, own, options, catalog, is_init=create)
             decoded = opened.enter_context(closing(_plugin_output(file, message_format, decoding)))
-            _fit(dsn, decoded.decoder)
+            with replication_connection(dsn, application_name=_NAME) as pgconn:
+                decoded.decoder.fit(pgconn.server_version)
             output: RawOutput = decoded
             options = decoded.decoder.stream
         else:
@@ -176,13 +177,11 @@ def _plugin_output(file: str | None, message_format: MessageFormat, decoding: _D
     return output
 
 
-def _fit(dsn: str, decoder: Decoder) -> None:
-    with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
-        decoder.fit(pgconn.server_version)
-
-
-def _check_actions(context: typer.Context, create: bool, drop: bool, start: bool | None) -> None:
-    """Make, drop and stream exclude each other as in pg_recvlogical, and each has its own options."""
+def _check_options(context: typer.Context, plugin: str, create: bool, drop: bool, start: bool | None) -> None:
+    """Make, drop and stream exclude each other as in pg_recvlogical, and each has its own options; so has pgoutput."""
+    if plugin != _PGOUTPUT:
+        own = _OF_PGOUTPUT if create else (*_OF_PGOUTPUT, "two_phase")
+        refuse(context, own, f"is an option of pgoutput, not of {plugin}.", "Give the plugin's own by -o NAME=VALUE.")
     if drop and create:
         raise ConfigError("--create-slot and --drop-slot exclude each other.", hint="Run one, then the other.")
     if drop:
@@ -198,14 +197,8 @@ def _check_actions(context: typer.Context, create: bool, drop: bool, start: bool
         refuse(context, _OF_CREATION, "has no effect without --create-slot.")
 
 
-def _check_plugin(context: typer.Context, plugin: str, create: bool) -> None:
-    if plugin != _PGOUTPUT:
-        own = _OF_PGOUTPUT if create else (*_OF_PGOUTPUT, "two_phase")
-        refuse(context, own, f"is an option of pgoutput, not of {plugin}.", "Give the plugin's own by -o NAME=VALUE.")
-
-
 def _drop(dsn: str, slot: str) -> None:
-    with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
+    with replication_connection(dsn, application_name=_NAME) as pgconn:
         drop_slot(pgconn, slot)
     say(f"Dropped the slot {slot}.")
 
@@ -214,7 +207,7 @@ def _create(
     dsn: str, slot: str, options: PgoutputOptions | PluginOptions, made: Mapping[str, Any], if_not_exists: bool
 ) -> None:
     """Make the slot, unless the server does not know, or does not have, what will be asked of it."""
-    with replication_connection(dsn, application_name="wal2lake recv") as pgconn:
+    with replication_connection(dsn, application_name=_NAME) as pgconn:
         if isinstance(options, PgoutputOptions):
             options.check(pgconn.server_version)
             require_publications(pgconn, options.publication_names)

@@ -30,7 +30,7 @@ class StreamingMode(StrEnum):
     PARALLEL = "parallel"
 
 
-class Origin(StrEnum):
+class OriginFilter(StrEnum):
     ANY = "any"
     NONE = "none"
 
@@ -72,7 +72,8 @@ Streaming = Annotated[
     ),
 ]
 FromOrigin = Annotated[
-    Origin | None, typer.Option(help="pgoutput: none leaves out what was replicated to the server (16 and later).")
+    OriginFilter | None,
+    typer.Option(help="pgoutput: none leaves out what was replicated to the server (16 and later)."),
 ]
 TwoPhase = Annotated[
     bool,

@@ -41,7 +41,7 @@ def run(config: Config) -> None:
         with View(err_console) as view:
             while not stop.wait(_TICK_S):
                 supervisor.tick()
-                view.show(*supervisor.look())
+                view.show(*supervisor.progress())
             say("Stopping: the batch in hand is finished first. Ctrl-C again ends at once; nothing is lost either way.")
             _kill_on_second_signal(supervisor)
     finally:
@@ -57,26 +57,26 @@ def _kill_on_second_signal(supervisor: Supervisor) -> None:
 @with_config
 def capture(config: Config) -> None:
     """Only the first half: replication slot to change log, on a small host near the server."""
-    _alone("capture", config)
+    _run_alone("capture", config)
 
 
 @with_spark_config
 def pipeline(config: Config) -> None:
     """Only the second half: change log to lake, as a Spark job."""
-    _alone("pipeline", config)
+    _run_alone("pipeline", config)
 
 
-def _alone(role: str, config: Config) -> None:
+def _run_alone(role: str, config: Config) -> None:
     configure_logging()
     stop = threading.Event()
     stop_on_signals(stop)
     say(f"Running {role}; Ctrl-C ends it cleanly.")
-    with _shown(role, config.log.path):
+    with _showing_progress(role, config.log.path):
         ROLES[role](config, stop)
 
 
 @contextmanager
-def _shown(role: str, log_path: str) -> Iterator[None]:
+def _showing_progress(role: str, log_path: str) -> Iterator[None]:
     """Show how far it is while the block, which is this process's ``role``, works."""
     ended = threading.Event()
 
@@ -104,9 +104,9 @@ def resync(
 
     The pipeline must not run. Old tables stay in the lake under another name, for you to keep or delete.
     """
-    from wal2lake.tables.resync import resync as put_aside  # noqa: PLC0415 - the core installs without Arrow and Spark
+    from wal2lake.tables.resync import resync as resync_tables  # noqa: PLC0415 - the core installs without Arrow and Spark
 
-    moved = put_aside(config, tables)
+    moved = resync_tables(config, tables)
     for table, folder in moved.items():
         say(f"{table} will be read anew." + (f" What it was lies in {folder}." if folder else ""))
     if as_json:

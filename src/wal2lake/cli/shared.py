@@ -72,7 +72,7 @@ def stop_on_signals(signalled: Callable[[], bool] = lambda: False) -> Iterator[t
             signal.signal(number, handler)
 
 
-class Waiting:
+class SayOnce:
     """Say once why nothing happens; called about once a second while it does not."""
 
     def __init__(self, why: str) -> None:
@@ -90,9 +90,9 @@ def say_waiting(error: Wal2LakeError, seconds: float) -> None:
     say(f"{error} Trying again in {seconds:g} s.")
 
 
-def waiting_for_transactions(slot: str) -> Waiting:
+def waiting_for_transactions(slot: str) -> SayOnce:
     """What making a logical slot waits for."""
-    return Waiting(f"Slot {slot} waits for the transactions that run now to end …")
+    return SayOnce(f"Slot {slot} waits for the transactions that run now to end …")
 
 
 @contextlib.contextmanager

@@ -38,20 +38,17 @@ def list_(dsn: str, as_json: Json = False) -> None:
         console.print(table(found))
     else:
         for slot in found:
-            typer.echo("  ".join(f"{name}={value}" for name, value in slot.items() if not _says_nothing(value)))
+            said = (f"{name}={value}" for name, value in slot.items() if value is not None and value is not False)
+            typer.echo("  ".join(said))
 
 
 def listed(states: list[slots.SlotState], wal_lsn: LSN) -> list[dict[str, Any]]:
     """Each slot with the WAL that it keeps, of a server whose WAL ends at ``wal_lsn``."""
-    return [{**asdict(state), "retained_wal": _retained(state, wal_lsn)} for state in states]
-
-
-def _retained(state: slots.SlotState, wal_lsn: LSN) -> int | None:
-    return None if state.restart_lsn is None else max(0, wal_lsn - state.restart_lsn)
-
-
-def _says_nothing(value: object) -> bool:
-    return value is None or value is False
+    found = []
+    for state in states:
+        retained = None if state.restart_lsn is None else max(0, wal_lsn - state.restart_lsn)
+        found.append({**asdict(state), "retained_wal": retained})
+    return found
 
 
 def table(found: list[dict[str, Any]]) -> Table:

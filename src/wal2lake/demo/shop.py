@@ -106,7 +106,7 @@ class _Demo:
 
     def _tick(self, view: View | None = None) -> Progress:
         self._supervisor.tick()
-        progress, note = self._supervisor.look()
+        progress, note = self._supervisor.progress()
         if view is not None:
             view.show(progress, note)
         return progress

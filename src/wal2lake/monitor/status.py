@@ -10,7 +10,7 @@ from wal2lake.config import Config
 from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.progress import Progress, is_alive, read_progress
-from wal2lake.monitor.view import since
+from wal2lake.monitor.view import format_duration
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
@@ -50,8 +50,8 @@ def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
     of_log: list[str] = []
-    log = _log(config, of_log)  # looked at first: the log follows the server
-    server_lsn, slot, names = _server(config, problems)
+    log = _log_status(config, of_log)  # looked at first: the log follows the server
+    server_lsn, slot, names = _server_status(config, problems)
     problems += of_log
     if log is not None and server_lsn is not None and server_lsn < log.durable_lsn:
         problems.append(
@@ -60,18 +60,18 @@ def read_status(config: Config) -> Status:
         )
     progress = read_progress(config.log.path)
     if log is not None:  # without one neither has begun
-        problems += [*_capture(progress, slot), *_pipeline(progress), *_quarantined(progress)]
+        problems += [*_capture_problems(progress, slot), *_pipeline_problems(progress), *_quarantine_problems(progress)]
     return Status(
         server_wal_lsn=server_lsn,
         slot=slot,
         log=log,
         progress=progress,
-        applied=_applied(config, names, problems),
+        applied=_applied_lsns(config, names, problems),
         problems=problems,
     )
 
 
-def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
+def _server_status(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
     settings = {"lock_timeout": _LOCK_TIMEOUT}
     try:
         with (
@@ -93,14 +93,14 @@ def _server(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState 
                     f"The replication slot {slot.slot_name} is about to be lost: it is farther behind than"
                     " max_slot_wal_keep_size."
                 )
-            return identify(connection).wal_lsn, slot, _published(connection, config, problems)
+            return identify(connection).wal_lsn, slot, _published_names(connection, config, problems)
     except Wal2LakeError as error:
         problems.append(str(error))
         return None, None, []
 
 
-def _capture(progress: Progress, slot: SlotState | None) -> Iterator[str]:
-    state, ago = progress.capture_state, since(progress.capture_age_s or 0)
+def _capture_problems(progress: Progress, slot: SlotState | None) -> Iterator[str]:
+    state, ago = progress.capture_state, format_duration(progress.capture_age_s or 0)
     if progress.capture_age_s is None:
         yield f"Capture is not running{_KEEPS_WAL}"
     elif state == "stopped":
@@ -113,8 +113,8 @@ def _capture(progress: Progress, slot: SlotState | None) -> Iterator[str]:
         yield f"The replication slot {slot.slot_name} is idle, although capture should stream from it."
 
 
-def _pipeline(progress: Progress) -> Iterator[str]:
-    state, ago = progress.pipeline_state, since(progress.pipeline_age_s or 0)
+def _pipeline_problems(progress: Progress) -> Iterator[str]:
+    state, ago = progress.pipeline_state, format_duration(progress.pipeline_age_s or 0)
     if progress.pipeline_age_s is None:
         yield "The pipeline is not running."
     elif state in ("stopped", "failed"):
@@ -126,22 +126,23 @@ def _pipeline(progress: Progress) -> Iterator[str]:
         yield f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
     elif state == "streaming" and progress.lag_s > _BEHIND_S:
         rate = sum(table.changes_per_s for table in progress.tables)
-        yield f"The lake is {since(progress.lag_s)} behind the change log; it took in {rate:,.0f} changes/s lately."
+        behind = format_duration(progress.lag_s)
+        yield f"The lake is {behind} behind the change log; it took in {rate:,.0f} changes/s lately."
 
 
-def _quarantined(progress: Progress) -> Iterator[str]:
+def _quarantine_problems(progress: Progress) -> Iterator[str]:
     for table in progress.tables:
         if table.state == "quarantined" and progress.pipeline_lives:
             yield f"{table.name} is quarantined."
         elif table.state == "quarantined":
-            ago = since(progress.pipeline_age_s or 0)
+            ago = format_duration(progress.pipeline_age_s or 0)
             yield (
                 f"{table.name} was quarantined when the pipeline was last heard of, {ago} ago; the next run tries it"
                 " again, or reads it anew if it was resynced since."
             )
 
 
-def _published(connection: Connection, config: Config, problems: list[str]) -> list[tuple[str, str]]:
+def _published_names(connection: Connection, config: Config, problems: list[str]) -> list[tuple[str, str]]:
     try:
         return [(table.namespace, table.name) for table in published_tables(connection, config.source.publication)]
     except PublicationError as error:
@@ -151,7 +152,7 @@ def _published(connection: Connection, config: Config, problems: list[str]) -> l
     return []
 
 
-def _log(config: Config, problems: list[str]) -> LogStatus | None:
+def _log_status(config: Config, problems: list[str]) -> LogStatus | None:
     try:
         log = ChangeLog.open(config.log.path)
     except Wal2LakeError as error:
@@ -161,7 +162,7 @@ def _log(config: Config, problems: list[str]) -> LogStatus | None:
     return LogStatus(len(log.segments), size, LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn()))
 
 
-def _applied(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:
+def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:
     applied: dict[str, LSN | None] = {}
     for namespace, name in names:
         try:

@@ -52,8 +52,8 @@ def line(progress: Progress, note: str = "") -> str:
     tables = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet"
     rate = sum(table.changes_per_s for table in progress.tables)
     text = (
-        f"capture {_told(progress.capture_state, progress.capture_age_s)}; "
-        f"pipeline {_told(progress.pipeline_state, progress.pipeline_age_s)}; tables: {tables}; "
+        f"capture {_state_text(progress.capture_state, progress.capture_age_s)}; "
+        f"pipeline {_state_text(progress.pipeline_state, progress.pipeline_age_s)}; tables: {tables}; "
         f"{progress.changes:,} changes, {rate:,.0f}/s; lag {size(progress.lag_bytes)}, {progress.lag_s:.1f} s"
     )
     return f"{text}; {note}" if note else text
@@ -62,8 +62,8 @@ def line(progress: Progress, note: str = "") -> str:
 def render(progress: Progress, note: str = "") -> Table:
     """The live view: a row a table."""
     table = Table(box=None, caption_justify="left", title_justify="left")
-    capture = _told(progress.capture_state, progress.capture_age_s)
-    table.title = f"capture {capture} · pipeline {_told(progress.pipeline_state, progress.pipeline_age_s)}"
+    capture = _state_text(progress.capture_state, progress.capture_age_s)
+    table.title = f"capture {capture} · pipeline {_state_text(progress.pipeline_state, progress.pipeline_age_s)}"
     table.add_column("table", overflow="fold")
     table.add_column("state")
     for heading in ("rows", "changes", "changes/s", "lag"):
@@ -93,12 +93,12 @@ def _styled_state(row: TableProgress) -> Text:
     return Text(text, style=_COLOURS.get(row.state, ""))
 
 
-def _told(state: str, age_s: float | None) -> str:
+def _state_text(state: str, age_s: float | None) -> str:
     """A state with its age, where it is one of the past: the figures beside it are as old."""
-    return state if age_s is None or is_alive(state) else f"{state} ({since(age_s)} ago)"
+    return state if age_s is None or is_alive(state) else f"{state} ({format_duration(age_s)} ago)"
 
 
-def since(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time in the unit that fits."""
     for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
         if seconds < most * length:

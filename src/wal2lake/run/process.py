@@ -74,14 +74,14 @@ class Child:
             return self.sentence
         told = [line.text for line in self.tail if line.text and not line.is_routine][-3:]
         ends = f" It ends: {' | '.join(told)}" if told else ""
-        return f"The {self.role} process {_ending(self.code)}; its log is {self.log_file}.{ends}"
+        return f"The {self.role} process {_exit_text(self.code)}; its log is {self.log_file}.{ends}"
 
     def signal(self, number: int) -> None:
         """Send ``number`` if there is a process."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
-    def rest(self, first: float, longest: float) -> None:
+    def back_off(self, first: float, longest: float) -> None:
         """Be without a process for ``first`` seconds, and twice as long each time after that, up to ``longest``."""
         pause = min(max(self.pause, first), longest)
         self.process = None
@@ -97,20 +97,20 @@ class Child:
         except subprocess.TimeoutExpired:
             self.overdue = True
             self._kill()
-        self._settle()
+        self._collect_exit()
 
     def kill(self) -> None:
         """SIGKILL to the child and to all that it started."""
         self.killed |= self.pid is not None
         self._kill()
-        self._settle()
+        self._collect_exit()
 
     def _kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def _settle(self) -> None:
+    def _collect_exit(self) -> None:
         if self.process is not None:
             self.code = self.process.returncode
         if self._reader is not None:
@@ -162,7 +162,7 @@ class _LogFile:
             self.lost += 1
 
 
-def _ending(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     if code is not None and code < 0:
         return f"was ended by signal {-code} ({signal.strsignal(-code)})"
     return f"ended with exit code {code}"

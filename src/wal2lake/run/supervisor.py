@@ -55,12 +55,12 @@ class Supervisor:
         for child in self.children.values():
             child.start(self.config)
 
-    def look(self) -> tuple[Progress, str]:
+    def progress(self) -> tuple[Progress, str]:
         """How far both are, and what is worth telling: why one is started again, or what it waits for."""
         pids = {role: child.pid for role, child in self.children.items()}
         progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
         pipeline_waits_for = progress.pipeline_reason if progress.pipeline_state == "waiting" else None
-        note = self.note or _waits_for(self.children["capture"], progress.capture_state) or pipeline_waits_for
+        note = self.note or _waiting_reason(self.children["capture"], progress.capture_state) or pipeline_waits_for
         return progress, note or ""
 
     @property
@@ -79,9 +79,12 @@ class Supervisor:
                 if time.monotonic() >= child.due_at:
                     child.start(self.config)
                 continue
-            self._note_age(child)
+            if time.monotonic() - child.started_at > _SETTLED_S:
+                child.settled, child.pause = True, 0.0
+                if child.role == "pipeline":
+                    self._down = None
             if child.process.poll() is not None:
-                self._ended(child, child.process.returncode)
+                self._restart_or_raise(child, child.process.returncode)
 
     def stop(self) -> None:
         """End cleanly: the pipeline finishes its batch, then capture makes durable what it holds."""
@@ -92,7 +95,7 @@ class Supervisor:
 
     def require_clean_end(self) -> None:
         """After ``stop``: raise ChildFailedError for what was not finished, or was down by then."""
-        found = [failure for child in self.children.values() if (failure := self._unfinished(child)) is not None]
+        found = [failure for child in self.children.values() if (failure := self._failure_at_end(child)) is not None]
         if found:
             raise ChildFailedError(found[0].role, " ".join(str(failure) for failure in found), found[0].code)
 
@@ -101,24 +104,18 @@ class Supervisor:
         for child in self.children.values():
             child.kill()
 
-    def _note_age(self, child: Child) -> None:
-        if time.monotonic() - child.started_at > _SETTLED_S:
-            child.settled, child.pause = True, 0.0
-            if child.role == "pipeline":
-                self._down = None
-
-    def _ended(self, child: Child, code: int) -> None:
+    def _restart_or_raise(self, child: Child, code: int) -> None:
         child.wait(0)
-        if _worth_another_start(code):
-            child.rest(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        if _may_restart(code):
+            child.back_off(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             return
         failure = ChildFailedError(child.role, child.reason, code)
         if child.role == "capture" or not child.settled:
             raise failure
         self._down = failure
-        child.rest(_FIRST_PAUSE_ALONE_S, _LONGEST_PAUSE_ALONE_S)
+        child.back_off(_FIRST_PAUSE_ALONE_S, _LONGEST_PAUSE_ALONE_S)
 
-    def _unfinished(self, child: Child) -> ChildFailedError | None:
+    def _failure_at_end(self, child: Child) -> ChildFailedError | None:
         if child.overdue:
             return ChildFailedError(
                 child.role, _OVERDUE[child.role].format(_STOP_S[child.role]), Wal2LakeError.exit_code
@@ -129,7 +126,7 @@ class Supervisor:
         return self._down if child.role == "pipeline" else None
 
 
-def _worth_another_start(code: int) -> bool:
+def _may_restart(code: int) -> bool:
     """Signals (negative), crashes (1) and clean ends nobody asked for (0) are; a reason with its own code is not."""
     return code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128
 
@@ -140,7 +137,7 @@ def _is_failure(code: int | None) -> bool:
     return code not in (None, 0, EXIT_TRANSIENT, InterruptedByUser.exit_code, -signal.SIGTERM)
 
 
-def _waits_for(child: Child, state: str) -> str:
+def _waiting_reason(child: Child, state: str) -> str:
     """The last that the child told, as long as it is what keeps it from its work."""
     if not child.tail or state == "streaming":
         return ""

@@ -154,8 +154,8 @@ class EmbeddedPostgres:
         return done
 
     def _initialise(self) -> None:
-        self._own(self._root)
-        self._own(self._sockets)
+        self._give_to_server(self._root)
+        self._give_to_server(self._sockets)
         if not (self.data_dir / "PG_VERSION").exists():
             self.run_program(
                 "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale",
@@ -168,7 +168,7 @@ class EmbeddedPostgres:
             return base
         return {**base, "user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
 
-    def _own(self, path: Path) -> None:
+    def _give_to_server(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             os.chown(path, self._user.pw_uid, self._user.pw_gid)

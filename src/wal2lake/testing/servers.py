@@ -93,16 +93,13 @@ def _install(package: str, version: str, staging: Path) -> Path:
             f"PostgreSQL {version.partition('.')[0]} for tests is fetched by npm, which is not installed.",
             hint="Install Node.js with npm (Debian: apt-get install npm).",
         )
-    _run_npm([npm, "install", "--prefix", str(staging), "--no-save", "--ignore-scripts", f"{package}@{version}"])
-    folder = staging / "node_modules" / package
-    _make_links(folder)
-    return folder
-
-
-def _run_npm(command: list[str]) -> None:
+    command = [npm, "install", "--prefix", str(staging), "--no-save", "--ignore-scripts", f"{package}@{version}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"npm could not install the server: {done.stderr.strip()[-500:]}")
+    folder = staging / "node_modules" / package
+    _make_links(folder)
+    return folder
 
 
 def _make_links(folder: Path) -> None:

@@ -75,7 +75,7 @@ class LakeTable:
         rows = self._rows.where(inside).select(key.alias("k"), *texts)
         ranges = rows.select(_bucket(F.col("k"), window.bounds).alias("r"), *hashes).groupBy("r")
         halves = [half for i in range(len(groups)) for start in (1, 16) for half in _sum_halves(f"h{i}", start)]
-        return {row[0]: (row[1], *_joined(row[2:])) for row in ranges.agg(F.count("*"), *halves).collect()}
+        return {row[0]: (row[1], *_join_halves(row[2:])) for row in ranges.agg(F.count("*"), *halves).collect()}
 
 
 def _refuse_unreadable(delta: DeltaTable) -> None:
@@ -124,7 +124,7 @@ def _sum_halves(digest: str, start: int) -> tuple[Column, Column]:
     return F.sum(number.bitwiseAND(_HALF)), F.sum(F.shiftright(number, 30))
 
 
-def _joined(halves: Sequence[int]) -> list[int]:
+def _join_halves(halves: Sequence[int]) -> list[int]:
     return [low + (high << 30) for low, high in zip(halves[::2], halves[1::2], strict=True)]
 
 

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableLocation:
     """A published table and where it lies in the lake."""
 
     name: str
@@ -100,7 +100,7 @@ def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
         return True
 
 
-def await_snapshots(log: ChangeLog, tables: Sequence[Table], timeout_s: float, say: Say) -> None:
+def await_snapshots(log: ChangeLog, tables: Sequence[TableLocation], timeout_s: float, say: Say) -> None:
     """Wait until the lake has all tables, as long as something runs and one more comes within ``timeout_s``.
 
     A table's first version shows its own snapshot, which may be later than one taken before it.
@@ -116,7 +116,7 @@ def await_snapshots(log: ChangeLog, tables: Sequence[Table], timeout_s: float, s
 
 
 def await_tables(
-    log: ChangeLog, tables: Sequence[Table], lsn: LSN, timeout_s: float, say: Say
+    log: ChangeLog, tables: Sequence[TableLocation], lsn: LSN, timeout_s: float, say: Say
 ) -> tuple[bool, str | None]:
     """Wait until every table stands at ``lsn``, as long as something runs and moves within ``timeout_s``.
 
@@ -127,7 +127,7 @@ def await_tables(
         positions = [(table, table.position(lsn)) for table in behind]
         log.refresh()  # after the lake was looked at, so the log is never behind what the lake has
         durable = log.durable_lsn()
-        unfinished = [(t, p) for t, p in positions if durable < lsn or p is None or not _whole(log, t, p, lsn)]
+        unfinished = [(t, p) for t, p in positions if durable < lsn or p is None or not _is_complete(log, t, p, lsn)]
         if any(position is not None and position.passed for _, position in unfinished):
             return False, None
         behind = [table for table, _ in unfinished]
@@ -141,18 +141,18 @@ def await_tables(
         time.sleep(_POLL_SECONDS)
 
 
-def _whole(log: ChangeLog, table: Table, position: LakePosition, lsn: LSN) -> bool:
+def _is_complete(log: ChangeLog, table: TableLocation, position: LakePosition, lsn: LSN) -> bool:
     return position.version >= 0 and not log_touches(log, table.relation_id, position.lsn, lsn)
 
 
-def _explanation(behind: Sequence[Table], durable: LSN, lsn: LSN) -> str:
+def _explanation(behind: Sequence[TableLocation], durable: LSN, lsn: LSN) -> str:
     where = (
         f"the change log is durable up to {durable} only" if durable < lsn else f"{_names(behind)} did not get there"
     )
     return f"The source was read at {lsn}, but {where}: `wal2lake run` until it has drained, then verify again."
 
 
-def _names(tables: Sequence[Table]) -> str:
+def _names(tables: Sequence[TableLocation]) -> str:
     names = [table.name for table in tables]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

@@ -1,9 +1,9 @@
 """Source = lake, table by table, at one LSN, while both go on.
 
-1. A snapshot of the source and its exact LSN (snapshot.py); right then a barrier in the change log, so that the
+1. A snapshot of the source and its exact LSN (source_snapshot.py); right then a barrier in the change log, so that the
    pipeline ends a batch at the last commit before that LSN.
-2. The source digested per key range (table.py), each table locked only as long as it is read. A table that a TRUNCATE
-   or a rewrite was faster with: then again with a new snapshot, that table first.
+2. The source digested per key range (table_comparison.py), each table locked only as long as it is read. A table that
+   a TRUNCATE or a rewrite was faster with: then again with a new snapshot, that table first.
 3. Wait, with no lock held, until each lake table stands at the LSN. A batch that was already beyond cannot be taken
    apart: then again with a new snapshot.
 4. The lake digested at the versions that stand for the LSN, and compared.
@@ -34,10 +34,10 @@ from wal2lake.postgres.connection import connect
 from wal2lake.sinks.folder import table_uri
 from wal2lake.verify.comparison import Comparison, compare_columns
 from wal2lake.verify.lake import LakeTable, lake_types, verify_session
-from wal2lake.verify.position import Table, await_snapshots, await_tables
+from wal2lake.verify.position import TableLocation, await_snapshots, await_tables
 from wal2lake.verify.report import TableResult, VerifyReport, uncompared
-from wal2lake.verify.snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
-from wal2lake.verify.table import RANGE_ROWS, SourceDigest, TableComparison, digest_source
+from wal2lake.verify.source_snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
+from wal2lake.verify.table_comparison import RANGE_ROWS, SourceDigest, TableComparison, digest_source
 
 T = TypeVar("T")
 _ATTEMPTS = 5
@@ -73,7 +73,7 @@ def verify(
         try:
             report = job.attempt()
         except TableMovedError as error:
-            job.hasten(error.relation)
+            job.read_first(error.relation)
             report = None
         if report is not None:
             return report
@@ -90,18 +90,18 @@ class _Job:
     timeout_s: float
     range_rows: int
     say: Callable[[str], None]
-    hasty: list[str] = field(default_factory=list)  # tables that moved before they were read, the last one first
+    first: list[str] = field(default_factory=list)  # tables that moved before they were read, the last one first
 
     def await_snapshots(self) -> None:
         """Give a pipeline that is still copying tables the time to finish."""
         with connect(self.config.source.dsn, application_name=APPLICATION) as connection:
             published = published_tables(connection, self.config.source.publication)
-        await_snapshots(self.log, self._placed(self._chosen(published)), self.timeout_s, self.say)
+        await_snapshots(self.log, self._locate_all(self._chosen(published)), self.timeout_s, self.say)
 
-    def hasten(self, name: str | None) -> None:
+    def read_first(self, name: str | None) -> None:
         """Have the table read first from now on."""
         if name is not None:
-            self.hasty[:] = [name, *(other for other in self.hasty if other != name)]
+            self.first[:] = [name, *(other for other in self.first if other != name)]
 
     def last_attempt(self) -> VerifyReport:
         """An attempt that is compared however the lake stands."""
@@ -116,14 +116,15 @@ class _Job:
         assert report is not None
         return report
 
-    def attempt(self, last: bool = False) -> VerifyReport | None:
+    def attempt(self, *, last: bool = False) -> VerifyReport | None:
         """One snapshot; None when it does not fit the lake, unless it is the ``last``. Raises TableMovedError."""
         source = self.config.source
-        with source_snapshot(source.dsn, self._waiting_for_slot) as snapshot:
+        waiting = partial(self.say, "Waiting for running transactions to end, as a snapshot must.")
+        with source_snapshot(source.dsn, waiting) as snapshot:
             with self._barrier(snapshot):
                 tables = self._chosen(snapshot.published(source.publication))
                 digests = self._digest_source(snapshot, tables)
-                fits, note = await_tables(self.log, self._placed(tables), snapshot.lsn, self.timeout_s, self.say)
+                fits, note = await_tables(self.log, self._locate_all(tables), snapshot.lsn, self.timeout_s, self.say)
             if not (fits or last):
                 return None
             compare = partial(self._compare, snapshot, digests)
@@ -134,8 +135,8 @@ class _Job:
 
     def _digest_source(self, snapshot: SourceSnapshot, tables: Sequence[PublishedTable]) -> dict[str, SourceDigest]:
         """By name; tables that are not in the lake yet are left out."""
-        hasty = {name: place for place, name in enumerate(self.hasty)}
-        ordered = sorted(tables, key=lambda table: hasty.get(str(table), len(hasty)))
+        first = {name: place for place, name in enumerate(self.first)}
+        ordered = sorted(tables, key=lambda table: first.get(str(table), len(first)))
         found = self._for_each(ordered, partial(self._digest, snapshot), _READERS, snapshot)
         return {name: digest for name, digest in found.items() if digest is not None}
 
@@ -165,15 +166,12 @@ class _Job:
 
     def _digest(self, snapshot: SourceSnapshot, table: PublishedTable) -> SourceDigest | None:
         """Compared with the columns that the lake has by now; if it gets others on its way, it is read again."""
-        with _mapped(table):
-            placed = self._place(table)
-            position = placed.position(snapshot.lsn)
+        with _mapped_errors(table):
+            location = self._locate(table)
+            position = location.position(snapshot.lsn)
             if position is None or position.version < 0:
                 return None
-            return digest_source(snapshot, self._comparison(table, placed.at(position)), self.range_rows)
-
-    def _waiting_for_slot(self) -> None:
-        self.say("Waiting for running transactions to end, as a snapshot must.")
+            return digest_source(snapshot, self._comparison(table, location.at(position)), self.range_rows)
 
     def _chosen(self, published: Sequence[PublishedTable]) -> list[PublishedTable]:
         names = {str(table) for table in published}
@@ -182,11 +180,13 @@ class _Job:
             raise ConfigError(f"{unknown[0]} is not published.", hint=f"Published: {', '.join(sorted(names))}.")
         return [table for table in published if not self.only or str(table) in self.only]
 
-    def _placed(self, tables: Sequence[PublishedTable]) -> list[Table]:
-        return list(map(self._place, tables))
+    def _locate_all(self, tables: Sequence[PublishedTable]) -> list[TableLocation]:
+        return list(map(self._locate, tables))
 
-    def _place(self, table: PublishedTable) -> Table:
-        return Table(str(table), table.relation_id, table_uri(self.config.lake.path, table.namespace, table.name))
+    def _locate(self, table: PublishedTable) -> TableLocation:
+        return TableLocation(
+            str(table), table.relation_id, table_uri(self.config.lake.path, table.namespace, table.name)
+        )
 
     def _comparison(self, table: PublishedTable, delta: DeltaTable) -> Comparison:
         return compare_columns(table, lake_types(delta), finite=self.config.pipeline.unrepresentable == "null")
@@ -204,13 +204,13 @@ class _Job:
         self, snapshot: SourceSnapshot, digests: Mapping[str, SourceDigest], table: PublishedTable
     ) -> tuple[TableResult, str | None]:
         """The result, and a note when its ranges could not be narrowed. Raises TableMovedError."""
-        placed = self._place(table)
-        with _mapped(table):
-            position = placed.position(snapshot.lsn)
+        location = self._locate(table)
+        with _mapped_errors(table):
+            position = location.position(snapshot.lsn)
             if position is None or position.version < 0:
                 what = "has no such table" if position is None else f"has no version as old as {snapshot.lsn}"
                 return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}"), None
-            delta = placed.at(position)
+            delta = location.at(position)
             comparison = self._comparison(table, delta)
             digest = digests.get(str(table))
             if digest is None or digest.comparison != comparison:
@@ -220,7 +220,7 @@ class _Job:
 
 
 @contextmanager
-def _mapped(table: PublishedTable) -> Iterator[None]:
+def _mapped_errors(table: PublishedTable) -> Iterator[None]:
     """Let Spark's and Delta's exceptions leave the block as errors of our tree; their first line names files only."""
     try:
         yield

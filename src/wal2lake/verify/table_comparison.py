@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from wal2lake.verify.comparison import ComparedColumn, Comparison, Piece, Window
 from wal2lake.verify.lake import LakeTable
 from wal2lake.verify.report import Key, KeyRange, TableResult
-from wal2lake.verify.snapshot import SourceSnapshot, TableMovedError
-from wal2lake.verify.source import source_table
+from wal2lake.verify.source_snapshot import SourceSnapshot, TableMovedError
+from wal2lake.verify.source_table import source_table
 
 RANGE_ROWS = 25_000
 _EXPLAINED = 32  # differing ranges that are looked at more closely
@@ -70,7 +70,7 @@ class TableComparison:
             rows_source=sum(digest[0] for digest in source.values()),
             rows_lake=sum(digest[0] for digest in lake.values()),
             ranges=len(window.bounds) + 1,
-            bad_ranges=tuple(self._explained(self._differing(window, source, lake))),
+            bad_ranges=tuple(self._explain(self._differing(window, source, lake))),
             seconds=self._digest.seconds + time.monotonic() - began,
             problem=self._missing(),
         )
@@ -87,23 +87,23 @@ class TableComparison:
             if source.get(i) != lake.get(i)
         ]
 
-    def _explained(self, bad: list[KeyRange]) -> list[KeyRange]:
+    def _explain(self, bad: list[KeyRange]) -> list[KeyRange]:
         """The first ranges of ``bad`` narrowed to a few rows each, with the columns that differ; the rest as it is."""
         few, rest = bad[:_EXPLAINED], bad[_EXPLAINED:]
         try:
             for _ in range(_NARROWINGS):
                 if all(max(one.rows_source, one.rows_lake) <= _FEW_ROWS for one in few):
                     break
-                parts = self._narrowed(few)
+                parts = self._narrow(few)
                 if len(parts) > _EXPLAINED:  # the difference is everywhere: many small ranges would say less
                     break
                 few = parts
-            few = self._with_columns(few) if few else []
+            few = self._name_columns(few) if few else []
         except TableMovedError as error:  # what differs is proven; only a closer look is not to be had any more
             self.note = f"The differing ranges of {error.relation} are as coarse as they were found. {error.message}"
         return few + rest
 
-    def _narrowed(self, bad: Sequence[KeyRange]) -> list[KeyRange]:
+    def _narrow(self, bad: Sequence[KeyRange]) -> list[KeyRange]:
         """The parts of ``bad`` that differ."""
         columns = self._comparison.columns
         with source_table(self._snapshot, self._comparison) as table:
@@ -112,7 +112,7 @@ class TableComparison:
             source = table.digests(window, [columns])
         return self._differing(window, source, self._lake.digests(self._comparison, window, [columns]))
 
-    def _with_columns(self, bad: Sequence[KeyRange]) -> list[KeyRange]:
+    def _name_columns(self, bad: Sequence[KeyRange]) -> list[KeyRange]:
         """Name the columns that differ, each digested together with its row's key; none if the keys themselves do."""
         key, columns = self._comparison.key, self._comparison.columns[:_NAMED_COLUMNS]
         window = _window(bad)

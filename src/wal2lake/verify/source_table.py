@@ -15,7 +15,7 @@ from typing import Any
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window
 from wal2lake.verify.report import Key
-from wal2lake.verify.snapshot import SourceSnapshot
+from wal2lake.verify.source_snapshot import SourceSnapshot
 from wal2lake.wire.command_text import quote_identifier
 
 _SAMPLES_PER_RANGE = 250
@@ -104,12 +104,11 @@ def _text(column: ComparedColumn) -> str:
     if column.bits:
         return f"CASE WHEN {name}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
     text = f"textin({column.output_function}({name}))"
-    return f"CASE WHEN {text} !~ '{_placeless(column)}' THEN {text} END" if column.finite else text
-
-
-def _placeless(column: ComparedColumn) -> str:
-    """Infinity and NaN; of dates and times also those before the year 1 and after the year 9999."""
-    return "NaN|Infinity" if column.type.startswith("decimal") else "infinity|BC|^[0-9]{5}"
+    if not column.finite:
+        return text
+    # infinity and NaN; of dates and times also those before the year 1 and after the year 9999
+    unrepresentable = "NaN|Infinity" if column.type.startswith("decimal") else "infinity|BC|^[0-9]{5}"
+    return f"CASE WHEN {text} !~ '{unrepresentable}' THEN {text} END"
 
 
 def _row_text(texts: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ class SourceSnapshot:
             connection.execute(f"LOCK TABLE {table.quoted} IN ACCESS SHARE MODE".encode())
             row = connection.execute(_MOVED, {"table": table.relation_id, "name": table.quoted}).fetchone()
             if row is None or row[0]:
-                raise _moved("The table", str(table))
+                raise _moved_error("The table", str(table))
             yield connection
 
     def cancel(self) -> None:
@@ -112,13 +112,15 @@ class SourceSnapshot:
                 connection.execute("COMMIT")
             except (psycopg.Error, Wal2LakeError) as error:
                 if isinstance(error, _IN_THE_WAY) or isinstance(error.__cause__, _IN_THE_WAY):
-                    raise _moved(what, relation) from error
+                    raise _moved_error(what, relation) from error
                 raise
 
     @contextmanager
     def _session(self) -> Iterator[Connection]:
         """An idle session or a new one; after a failure it is closed, so no transaction stays open."""
-        connection = self._idle_session() or _connect(self._dsn)
+        with self._lock:
+            idle = self._idle.pop() if self._idle else None
+        connection = idle or _connect(self._dsn)
         with self._lock:
             self._busy.add(connection)
             cancelled = self._cancelled
@@ -135,12 +137,8 @@ class SourceSnapshot:
                 if not connection.closed:
                     self._idle.append(connection)
 
-    def _idle_session(self) -> Connection | None:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
 
-
-def _moved(what: str, relation: str | None) -> TableMovedError:
+def _moved_error(what: str, relation: str | None) -> TableMovedError:
     return TableMovedError(f"{what} was truncated, rewritten, altered or locked meanwhile.", relation=relation)
 
 
