@@ -35,7 +35,7 @@ from wal2lake import (
     connect,
     connect_physical,
 )
-from wal2lake.client import Connecting
+from wal2lake.client import AsyncStream, Connecting
 from wal2lake.errors import (
     ConfigError,
     ConnectError,
@@ -141,6 +141,121 @@ def test_four_nothings_are_four(table: EmbeddedPostgres, read: Read) -> None:
     ]
     keys = [event.key for event in events if isinstance(event, Change)]
     assert keys == [{"id": 1}, {"id": 2}, {"id": 1}, {"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize("wait_s", [20, 0])
+def test_the_first_receive_waits_for_an_event(table: EmbeddedPostgres, wait_s: float) -> None:
+    """A keepalive and a Relation message come before it, and are none."""
+    table.psql(f"INSERT INTO {NAME} VALUES (1)")
+
+    async def first() -> list[Event]:
+        async with to(table) as stream:
+            return await stream.receive(wait_s)
+
+    if not wait_s:
+        with to(table) as stream:
+            while not (events := stream.receive(wait_s)):
+                pass
+        assert isinstance(events[0], Begin)
+        return
+    with to(table) as stream:
+        assert isinstance(stream.receive(wait_s)[0], Begin)
+    assert isinstance(asyncio.run(first())[0], Begin)
+
+
+def test_a_closed_stream_says_so(table: EmbeddedPostgres) -> None:
+    async def closed() -> AsyncStream[Event]:
+        async with to(table) as stream:
+            return stream
+
+    with to(table) as stream:
+        pass
+    gone = asyncio.run(closed())
+    for use in (stream.receive, lambda: next(iter(stream)), lambda: stream.acknowledge(LSN(1)), lambda: list(stream)):
+        with pytest.raises(ConfigError, match="The stream is closed"):
+            use()
+    for use in (lambda: asyncio.run(gone.receive()), lambda: gone.acknowledge(LSN(1))):
+        with pytest.raises(ConfigError, match="The stream is closed"):
+            use()
+
+
+def test_a_stop_from_outside_ends_it_also_before_it_begins(table: EmbeddedPostgres) -> None:
+    for before in (True, False):
+        stopped = to(table)
+        if before:
+            stopped.stop()
+        else:
+            threading.Timer(0.2, stopped.stop).start()
+        with stopped as stream:
+            assert list(stream) == [] == stream.receive(20)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"start_lsn": "0/1"}, "start_lsn is an LSN, an integer, not a str. LSN.parse reads"),
+    ({"start_lsn": 1.5}, "start_lsn is an LSN, an integer, not a float"),
+    ({"start_lsn": None}, "start_lsn is an LSN, an integer, not None"),
+    ({"start_lsn": True}, "start_lsn is an LSN, an integer, not a bool"),
+    ({"start_lsn": -1}, "An LSN lies between 0 and"),
+    ({"start_lsn": 1 << 64}, "An LSN lies between 0 and"),
+    ({"slot": None}, "slot is a str, not None"),
+    ({"slot": ""}, "slot must not be empty"),
+    ({"publication": 7}, "publication is a str or several, not a int"),
+    ({"publication": ["a", None]}, "publication is a str, not None"),
+    ({"publication": []}, "at least one publication"),
+    ({"buffer_bytes": 0}, "buffer_bytes is 1 or more, not 0"),
+    ({"buffer_bytes": "1MB"}, "buffer_bytes is an integer, not a str"),
+    ({"origin": "x"}, "origin is any or none, not 'x'"),
+    ({"streaming": "x"}, "streaming is off, on or parallel, not 'x'"),
+    ({"adapters": {}}, "adapters is psycopg's AdaptersMap"),
+]
+
+
+@pytest.mark.parametrize("given, why", WRONG)
+def test_a_wrong_argument_is_refused_at_once(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        connect(**{"slot": "s", "publication": "p", **given}).__enter__()
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("lsn", ["0/1", -1, 1.5, None, True])
+def test_only_an_lsn_is_acknowledged(table: EmbeddedPostgres, lsn: Any) -> None:
+    with to(table) as stream:
+        with pytest.raises(ConfigError, match="LSN"):
+            stream.acknowledge(lsn)
+        with pytest.raises(ConfigError, match="timeout_s"):
+            stream.receive(-1)
+
+
+KINDS = [
+    *('"S s"."M ood"', '"S s"."M ood"[]', '"S s".low', '"S s".low[]', '"S s".pair', '"S s".pair[]', '"S s".floats'),
+    *('"S s".floats[]', "pg_snapshot", "pg_snapshot[]", "xid8", "macaddr8", "int4multirange", "regrole", '"char"'),
+    *("varchar(7)", "bpchar", "char(3)[]", "bit varying", "time with time zone", "timestamptz[]", "jsonpath", "money"),
+    *("interval", "aclitem", "pg_lsn", "tsquery", "oidvector", "cidr", "name", "txid_snapshot", "public.outer"),
+]
+DOMAINS = {'"S s".domain': "integer", '"S s".domain_of_mood': '"S s"."M ood"', '"S s".domains': "integer[]"}
+
+
+def test_type_names_are_the_server_s(table: EmbeddedPostgres) -> None:
+    columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate([*KINDS, *DOMAINS]))
+    table.psql(
+        'CREATE SCHEMA "S s"; CREATE TYPE "S s"."M ood" AS ENUM (\'a\'); CREATE TYPE "S s".low AS ENUM (\'a\');'
+        'CREATE TYPE "S s".pair AS (a int); CREATE TYPE "S s".floats AS RANGE (subtype = float8);'
+        'CREATE TYPE public.outer AS (a int); CREATE DOMAIN "S s".domain AS int;'
+        'CREATE DOMAIN "S s".domain_of_mood AS "S s"."M ood"; CREATE DOMAIN "S s".domains AS int[];'
+        f'CREATE TABLE "S s".t ({columns}); ALTER PUBLICATION {NAME} ADD TABLE "S s".t;'
+        'INSERT INTO "S s".t VALUES (NULL)'
+    )
+    try:
+        (row,) = [event for event in blocking(to(table)) if isinstance(event, Insert)]
+        said = table.psql(
+            "SET search_path = ''; SELECT string_agg(pg_catalog.format_type(atttypid, NULL), '|' ORDER BY attnum)"
+            " FROM pg_attribute WHERE attnum > 0 AND attrelid = '\"S s\".t'::regclass"
+        )
+        names = [column.type_name for column in row.relation.columns]
+        assert names[: len(KINDS)] == said.split("|")[: len(KINDS)]
+        assert names[len(KINDS) :] == list(DOMAINS.values())
+    finally:
+        table.psql('DROP SCHEMA "S s" CASCADE; DROP TYPE public.outer')
 
 
 def test_unchanged_is_no_value(table: EmbeddedPostgres) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import re
 import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 import psycopg
 import pytest
 
+import wal2lake
 from wal2lake import errors
+from wal2lake.config import Config
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import (
     connect,
@@ -261,3 +267,52 @@ def test_what_breaks_a_connection_that_stood_is_transient(said: str) -> None:
 def test_psycopg_exceptions_map_too() -> None:
     with contextlib.suppress(psycopg.Error):
         assert isinstance(map_error(psycopg.errors.InvalidPassword("x")), errors.AuthError)
+
+
+OF_OPTIONS = [
+    ("parse_output_parameters", 'unrecognized origin value: "x"', 'unrecognized origin value: "x"'),
+    ("parse_output_parameters", 'proto_version "99999999999" out of range', "out of range"),
+    ("pgoutput_startup", "client sent proto_version=9 but server only supports protocol 4 or lower", "proto_version=9"),
+    ("pg_decode_startup", 'option "proto_version" = "1" is unknown', 'says: option "proto_version" is unknown ('),
+    ("pg_decode_startup", 'option "a" = "secret" = "secret" is unknown', 'says: option "a" is unknown ('),
+    (
+        "pg_decode_startup",
+        'could not parse value "secret" for parameter "x" secret" for parameter "include-xids"',
+        'says: could not parse the value for parameter "include-xids" (',
+    ),
+    ("exec_stmt", 'value "secret" for parameter "x" is out of range', "a value was refused"),
+    ("exec_stmt", 'invalid value for parameter "secret": "secret"', "a value was refused"),
+]
+
+
+@pytest.mark.parametrize("function, said, told", OF_OPTIONS)
+def test_an_option_that_is_refused_is_named_and_its_value_is_not(function: str, said: str, told: str) -> None:
+    error = reported("22023", said, function)
+    assert told in error.message and "secret" not in error.message
+    if "a value" not in told:
+        assert isinstance(error, errors.ConfigError) and "pg_replication_slots.plugin" in str(error)
+
+
+def _keys(section: str) -> list[str]:
+    """A section's settings."""
+    settings = getattr(Config(), section)
+    return [setting.name for setting in fields(settings)] if is_dataclass(settings) else ["[a-z]+"]
+
+
+LIBRARY = ("client", "decoding", "pgoutput", "postgres", "wire")
+OF_THE_COMMAND_LINE = re.compile(
+    r"(?:^|[\s`(])--[a-z]|\b(?:"
+    + "|".join(rf"{f.name}\.(?:{'|'.join(_keys(f.name))})" for f in fields(Config))
+    + r")\b"
+)
+
+
+def test_errors_of_the_library_name_no_setting_and_no_flag() -> None:
+    """Their readers may have neither a configuration nor a command line."""
+    package = Path(wal2lake.__file__).parent
+    found = []
+    for path in (path for layer in LIBRARY for path in (package / layer).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+                found += [f"{path.name}: {node.value}" for _ in OF_THE_COMMAND_LINE.findall(node.value)]
+    assert found == []

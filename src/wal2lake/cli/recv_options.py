@@ -107,8 +107,8 @@ def pgoutput_options(flags: Mapping[str, Any], further: PluginOptions) -> Pgoutp
     """pgoutput's options from flags and -o alike, checked alike; raises ConfigError in the flags' terms."""
     asked: dict[str, str | None] = {name: str(value).lower() for name, value in flags.items() if value}
     asked["publication_names"] = flags["publication_names"]
-    for name, value in further:
-        if asked.get(name):
+    for place, (name, value) in enumerate(further):
+        if asked.get(name) or any(name == before for before, _ in further[:place]):
             raise ConfigError(f"{name} is given twice.", hint="Say it once, by its flag or by -o.")
         asked[name] = value
     if not asked["publication_names"]:

@@ -11,6 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 from psycopg.adapt import AdaptersMap
 
+from wal2lake.client.arguments import as_count, as_lsn, as_name, as_names
 from wal2lake.client.events import (
     UNCHANGED,
     Begin,
@@ -29,7 +30,6 @@ from wal2lake.client.events import (
 )
 from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, Reader
 from wal2lake.client.stream import AsyncStream, Behaviour, Stream
-from wal2lake.lsn import LSN
 from wal2lake.pgoutput import options as pgoutput
 from wal2lake.postgres.reconnect import OnWait
 from wal2lake.wire.replication import XLogData
@@ -51,13 +51,26 @@ class Connecting(Generic[T]):
     ) -> None:
         self._dsn = dsn
         self._reader = reader
-        self._how = Behaviour(buffer_bytes, reconnect, on_wait)
+        self._how = Behaviour(as_count(buffer_bytes, "buffer_bytes"), reconnect, on_wait)
         self._blocking: Stream[T]
         self._async: AsyncStream[T]
+        self._stop: Callable[[], None] | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End the stream's iteration, or its opening (InterruptedByUser). Before there is one: it will open and give
+        nothing. For signal handlers that are set before the ``with``; of an AsyncStream within its loop."""
+        self._stopped = True
+        if self._stop is not None:
+            self._stop()
 
     def __enter__(self) -> Stream[T]:
         self._blocking = Stream(self._dsn, self._reader(), self._how)
-        return self._blocking.__enter__()
+        self._stop = self._blocking.stop
+        opened = self._blocking.__enter__()
+        if self._stopped:
+            opened.stop()
+        return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,7 +79,11 @@ class Connecting(Generic[T]):
 
     async def __aenter__(self) -> AsyncStream[T]:
         self._async = AsyncStream(self._dsn, self._reader(), self._how)
-        return await self._async.__aenter__()
+        self._stop = self._async.stop
+        opened = await self._async.__aenter__()
+        if self._stopped:
+            opened.stop()
+        return opened
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -106,9 +123,8 @@ def connect(
     the others of wal2lake.errors; iterating raises what no waiting mends: LogMismatchError when the slot or the server
     was moved, SlotLostError, UnrepresentableError for a value that its Python type cannot hold, ProtocolError.
     """
-    names = (publication,) if isinstance(publication, str) else tuple(publication)
     options = pgoutput.PgoutputOptions(
-        names,
+        as_names(publication, "publication"),
         proto_version=_proto_version(streaming, two_phase),
         binary=binary,
         messages=messages,
@@ -116,7 +132,8 @@ def connect(
         two_phase=two_phase,
         origin=origin,
     )
-    what = LogicalOptions(slot, options, create_slot, LSN(start_lsn), values, adapters)
+    start = as_lsn(start_lsn, "start_lsn")
+    what = LogicalOptions(as_name(slot, "slot"), options, create_slot, start, values, adapters)
     return Connecting(dsn, lambda: LogicalReader(what), buffer_bytes, reconnect, on_wait)
 
 
@@ -136,11 +153,13 @@ def connect_physical(
     ends now) and crosses promotions. Acknowledge the end of what is durable (``start_lsn + len(payload)``); without a
     slot that only tells pg_stat_replication. Raises as connect does.
     """
-    start = None if start_lsn is None else LSN(start_lsn)
-    return Connecting(dsn, lambda: PhysicalReader(slot, start, timeline), buffer_bytes, reconnect, on_wait)
+    start = None if start_lsn is None else as_lsn(start_lsn, "start_lsn")
+    name = None if slot is None else as_name(slot, "slot")
+    number = None if timeline is None else as_count(timeline, "timeline")
+    return Connecting(dsn, lambda: PhysicalReader(name, start, number), buffer_bytes, reconnect, on_wait)
 
 
 def _proto_version(streaming: pgoutput.Streaming, two_phase: bool) -> int:
     """What the options would need, so that they are refused for what they are."""
-    least = pgoutput.STREAMING_PROTO_VERSION[streaming]
+    least = pgoutput.STREAMING_PROTO_VERSION.get(streaming, 1)
     return max(least, pgoutput.TWO_PHASE_PROTO_VERSION) if two_phase else least

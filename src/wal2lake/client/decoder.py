@@ -119,7 +119,7 @@ class Decoder:
         lsn = LSN(start_lsn)
         match message:
             case pg.Relation():
-                relation = describe(message, self._session.types, self._adapters)
+                relation = describe(message, self._session.types)
                 self._readers[message.relation_id] = RowReader(relation, self._adapters)
             case pg.Truncate():
                 self._count(start_lsn)

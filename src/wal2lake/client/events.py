@@ -46,7 +46,8 @@ UNCHANGED: Final = Unchanged()
 @dataclass(frozen=True, slots=True)
 class Column:
     """A published column. ``type_name`` as PostgreSQL's format_type has it, without the modifier; a type that is not
-    built in with its schema. ``typmod`` -1: none. ``key``: part of the replica identity."""
+    built in with its schema; for a domain its base type's, which is all that the server announces. ``typmod`` -1: none.
+    ``key``: part of the replica identity."""
 
     name: str
     type_oid: int

@@ -83,6 +83,10 @@ class LogicalOptions:
             )
         if self.values not in ("python", "text"):
             raise ConfigError(f"values is 'python' or 'text', not {self.values!r}.")
+        if not (self.adapters is None or isinstance(self.adapters, AdaptersMap)):
+            raise ConfigError(
+                "adapters is psycopg's AdaptersMap.", hint="AdaptersMap(psycopg.adapters) copies the global one."
+            )
         if self.values == "text" and (self.adapters is not None or self.pgoutput.binary):
             raise ConfigError("values='text' takes neither adapters nor binary values.")
 

@@ -18,6 +18,7 @@ from psycopg.pq import Format
 from psycopg.types.string import TextLoader
 
 from wal2lake.client.events import UNCHANGED, Column, Relation
+from wal2lake.decoding.types import TypeNames
 from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
@@ -102,25 +103,16 @@ class RowReader:
         return False
 
 
-def describe(message: pg.Relation, types: Mapping[int, pg.Type], adapters: AdaptersMap) -> Relation:
+def describe(message: pg.Relation, types: Mapping[int, pg.Type]) -> Relation:
     """A Relation message with its types by name: built-in ones need no catalog, others were announced before it."""
+    names = TypeNames(types, search_path=())
     columns = tuple(
-        Column(c.name, c.type_oid, c.typmod, type_name(c.type_oid, types, adapters), bool(c.flags & pg.COLUMN_IS_KEY))
+        Column(c.name, c.type_oid, c.typmod, names.format_type(c.type_oid), bool(c.flags & pg.COLUMN_IS_KEY))
         for c in message.columns
     )
     schema = message.namespace or "pg_catalog"
     key = tuple(column.name for column in columns if column.key)
     return Relation(message.relation_id, schema, message.name, message.replica_identity, columns, key)
-
-
-def type_name(oid: int, types: Mapping[int, pg.Type], adapters: AdaptersMap) -> str:
-    """As format_type has it, ``timestamp with time zone`` or ``integer[]``; the number of a type nobody announced."""
-    if oid in types:
-        return f"{types[oid].namespace}.{types[oid].name}"
-    found = psycopg.adapters.types.get(oid) or adapters.types.get(oid)
-    if found is None:
-        return str(oid)
-    return found.regtype + ("[]" if oid == found.array_oid else "")
 
 
 def lsn_of(value: int) -> LSN:

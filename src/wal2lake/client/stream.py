@@ -15,9 +15,11 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Generic, NamedTuple, Self, TypeVar
 
+from wal2lake.client.arguments import as_lsn, as_seconds
 from wal2lake.client.readers import Reader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -58,7 +60,7 @@ class _Session(Generic[T]):
         self._ahead: ReadAhead | None = None
         self._acknowledged = LSN(0)
         self._pending: Iterator[T] = iter(())
-        self._stopping = False
+        self._stopping = self._closed = False
         self._stopped = threading.Event()
 
     @property
@@ -75,12 +77,15 @@ class _Session(Generic[T]):
         """Everything before ``lsn`` is durable with you: the server may forget it, and hears so at once. Never goes
         back. After a transaction it is ``Commit.end_lsn``.
 
-        Raises ConfigError for what was not handed out yet: it would be lost.
+        Raises ConfigError for what was not handed out yet, which would be lost, and once the stream is closed, when the
+        server hears no more.
         """
+        lsn = as_lsn(lsn, "What is acknowledged")
+        self._require_open()
         if lsn > self._reader.delivered_lsn:
             raise ConfigError(f"{LSN(lsn)} cannot be acknowledged: {self._reader.delivered_lsn} is how far was read.")
         if lsn > self._acknowledged:
-            self._acknowledged = LSN(lsn)
+            self._acknowledged = lsn
             if self._ahead is not None:
                 self._ahead.acknowledge(self._acknowledged)
 
@@ -113,7 +118,12 @@ class _Session(Generic[T]):
             return 0.0
         return self._reconnect.pause_after(error)
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigError("The stream is closed.", hint="Read and acknowledge within its `with` block.")
+
     def _raise_failure(self) -> None:
+        self._require_open()
         if self._reader.failure is not None:
             raise self._reader.failure
 
@@ -135,7 +145,7 @@ class Stream(_Session[T]):
     def close(self) -> None:
         """Tell the server what was acknowledged last, end the stream, close the connection."""
         ahead, self._ahead = self._ahead, None
-        self._stopping = True
+        self._stopping = self._closed = True
         if ahead is not None:
             ahead.close()
 
@@ -158,10 +168,12 @@ class Stream(_Session[T]):
     def receive(self, timeout_s: float = 1.0) -> list[T]:
         """What is there, at least one item unless ``timeout_s`` passes (longer where a connection is made anew) or
         ``stop`` is called; some megabytes at most."""
-        items = list(self._pending)
-        if not items and not self._stopping:
-            self._pending = self._reader.items(self._payloads(timeout_s))
-            items = list(self._pending)
+        until = time.monotonic() + as_seconds(timeout_s, "timeout_s")
+        self._raise_failure()
+        items, left_s = list(self._pending), timeout_s
+        while not items and not self._stopping and left_s >= 0:  # a message may be no event
+            self._pending = self._reader.items(self._payloads(left_s))
+            items, left_s = list(self._pending), until - time.monotonic()
         return items
 
     def _payloads(self, timeout_s: float) -> list[bytes]:
@@ -208,7 +220,7 @@ class AsyncStream(_Session[T]):
     async def close(self) -> None:
         """Tell the server what was acknowledged last, end the stream, close the connection."""
         ahead, self._ahead = self._ahead, None
-        self._stopping = True
+        self._stopping = self._closed = True
         if ahead is not None:
             await asyncio.to_thread(ahead.close)
 
@@ -230,10 +242,12 @@ class AsyncStream(_Session[T]):
 
     async def receive(self, timeout_s: float = 1.0) -> list[T]:
         """As Stream's."""
-        items = list(self._pending)
-        if not items and not self._stopping:
-            self._pending = self._reader.items(await self._payloads(timeout_s))
-            items = list(self._pending)
+        until = time.monotonic() + as_seconds(timeout_s, "timeout_s")
+        self._raise_failure()
+        items, left_s = list(self._pending), timeout_s
+        while not items and not self._stopping and left_s >= 0:
+            self._pending = self._reader.items(await self._payloads(left_s))
+            items, left_s = list(self._pending), until - time.monotonic()
         return items
 
     async def _payloads(self, timeout_s: float) -> list[bytes]:

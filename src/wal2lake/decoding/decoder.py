@@ -342,7 +342,7 @@ class Decoder:
         if not self.ctx.twophase:
             raise PluginError(
                 "COMMIT PREPARED came of a transaction whose changes another session had at its PREPARE.",
-                hint="The plugin has no two-phase callbacks: use one that has, or make a slot without --two-phase.",
+                hint="The plugin has no two-phase callbacks: use one that has, or make a slot without two-phase.",
                 lsn=lsn,
             )
 

@@ -147,11 +147,13 @@ class TypeNames:
         if message is None:
             return "???"
         namespace, name = message.namespace or "pg_catalog", message.name
-        if namespace == "pg_catalog":  # a domain over a built-in type is announced by that type's name
-            return _INTERNAL_NAMES.get(name, name)
-        if name.startswith("_") and len(name) > 1:  # what CREATE TYPE calls the array of a type
-            return self._quoted(namespace, name[1:]) + "[]"
-        return self._quoted(namespace, name)
+        element = name[1:] if name.startswith("_") and len(name) > 1 else ""  # what the array of a type is called
+        return f"{self._plain(namespace, element)}[]" if element else self._plain(namespace, name)
+
+    def _plain(self, namespace: str, name: str) -> str:
+        """A domain over a built-in type is announced by that type's name."""
+        known = _INTERNAL_NAMES.get(name) if namespace == "pg_catalog" else None
+        return known or self._quoted(namespace, name)
 
     def _quoted(self, namespace: str, name: str) -> str:
         quoted = quote_identifier(name)

@@ -42,6 +42,10 @@ class PgoutputOptions:
             raise ConfigError("pgoutput needs at least one publication.")
         if self.proto_version not in PROTO_VERSION_SINCE:
             raise ConfigError(f"pgoutput's protocol versions are 1 to 4, not {self.proto_version}.")
+        if self.streaming not in STREAMING_PROTO_VERSION:
+            raise ConfigError(f"pgoutput's option streaming is off, on or parallel, not {self.streaming!r}.")
+        if self.origin not in (None, "any", "none"):
+            raise ConfigError(f"pgoutput's option origin is any or none, not {self.origin!r}.")
         self._needs(f"streaming = {self.streaming}", STREAMING_PROTO_VERSION[self.streaming])
         self._needs("two_phase", TWO_PHASE_PROTO_VERSION if self.two_phase else 1)
 
@@ -86,7 +90,10 @@ class PgoutputOptions:
     @classmethod
     def parse(cls, options: Iterable[tuple[str, str | None]]) -> PgoutputOptions:
         """The inverse of ``build``, for a walsender; raise ProtocolError for what pgoutput would refuse."""
-        given = dict(options)
+        pairs = tuple(options)
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise ProtocolError("pgoutput takes none of its options twice.", offset=0)
         if unknown := given.keys() - set(cls.__dataclass_fields__):
             raise ProtocolError(f"pgoutput has no option {', '.join(sorted(unknown))}.", offset=0)
         try:

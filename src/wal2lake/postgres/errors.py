@@ -51,7 +51,7 @@ _BY_SQLSTATE: dict[str, _Rule] = {
     "53300": (ConnectError, "Raise max_connections or max_wal_senders, or end connections that idle."),
     "53400": (ServerConfigError, "Raise max_replication_slots and restart, or drop a slot that nobody uses."),
     "55P03": (LockedError, "It goes on when the ALTER, TRUNCATE or transaction that has or awaits the lock has ended."),
-    "55006": (SlotInUseError, "Stop the other process, or choose another slot (source.slot)."),
+    "55006": (SlotInUseError, "Stop the other process, or choose another slot."),
     "57014": (ConnectError, "An administrator or a timeout of the server ended it; it is tried again."),
     "57P01": (ConnectError, "The server shuts down or an administrator ended the session."),
     "57P02": (ConnectError, "A server process crashed; the server recovers by itself."),
@@ -102,6 +102,12 @@ _BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("42710", re.compile(r"ReplicationSlotCreate"), _TAKEN),
     ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),
+)
+
+_PGOUTPUT_OPTIONS = ("parse_output_parameters", "pgoutput_startup")
+_OPTION_SAID = re.compile(r'option "[\w.-]+" is unknown\.?|could not parse the value for parameter "[\w.-]+"\.?')
+_OPTION_HINT = (
+    "The options are for the output plugin that the slot was made with; pg_replication_slots.plugin says which that is."
 )
 
 _SLOT_LOST = re.compile(r"can no longer|cannot read from (?:logical )?replication slot|invalidated")
@@ -165,10 +171,9 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
 def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
     """The error for an ErrorResponse of the server, by its fields C, M and F."""
     kind, hint = _LOST if sqlstate == "55000" and _SLOT_LOST.search(primary) else _rule_for(sqlstate, source_function)
-    # messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server
-    quotes_values = sqlstate[:2] in ("22", "23")
-    text = "a value was refused; the server's own log has the details" if quotes_values else primary.rstrip(".")
-    return kind(f"PostgreSQL says: {text} (SQLSTATE {sqlstate}).", hint=hint)
+    if sqlstate == "22023" and (option := _of_an_option(primary, source_function)) is not None:
+        return ConfigError(f"PostgreSQL says: {option} (SQLSTATE {sqlstate}).", hint=_OPTION_HINT)
+    return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
 
 
 def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:
@@ -181,6 +186,25 @@ def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError],
     # worst answer: the slot's WAL is part of what fills it.
     passing = sqlstate.startswith(("08", "40", "53", "57"))
     return (ConnectError if passing else ServerError), None
+
+
+def _harmless(sqlstate: str, primary: str) -> str:
+    """Messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server."""
+    if sqlstate[:2] in ("22", "23"):
+        return "a value was refused; the server's own log has the details"
+    return primary.rstrip(".")
+
+
+def _of_an_option(primary: str, source_function: str) -> str | None:
+    """What an output plugin says of its options: their names are nobody's secret. Of pgoutput's the values are not
+    either; of another plugin's they stay unsaid, up to the last quote. None: it is not about options."""
+    if source_function in _PGOUTPUT_OPTIONS:
+        return primary.rstrip(".")
+    if not re.search(r"\b(?:option|parameter) \"", primary):
+        return None
+    named = re.sub(r'(option ".*?") = .*"', r"\1", primary, flags=re.DOTALL)
+    named = re.sub(r'value ".*" for', "the value for", named, flags=re.DOTALL)
+    return named.rstrip(".") if _OPTION_SAID.fullmatch(named) else None
 
 
 def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeError:

@@ -219,7 +219,7 @@ def require_slot(connection: Connection, name: str) -> SlotState:
     if state.active:
         raise SlotInUseError(
             f"The replication slot {name} is in use by server process {state.active_pid}.",
-            hint="Stop the other consumer, or choose another slot (source.slot).",
+            hint="Stop the other consumer, or choose another slot.",
         )
     return state
 

@@ -52,6 +52,8 @@ class Pgoutput(OutputPlugin):
     def startup_cb(self, ctx: LogicalDecodingContext, opt: OutputPluginOptions, is_init: bool) -> None:
         opt.output_type = OutputType.BINARY
         given = dict(ctx.output_plugin_options)
+        if len(given) < len(ctx.output_plugin_options):
+            raise ConfigError("pgoutput takes none of its options twice.")
         named = "publication_names" in given
         given.setdefault("proto_version", str(_least_version(given)))
         given.setdefault("publication_names", quote_publication_names(ctx.stream.publication_names))

@@ -337,11 +337,11 @@ def _boolean(name: str, value: str | None) -> bool:
     if name not in _DEFAULTS:
         shown = "(null)" if value is None else value
         raise ConfigError(
-            f'option "{name}" = "{shown}" is unknown', hint=f"test_decoding's options are {', '.join(_DEFAULTS)}."
+            f'option "{name}" = "{shown}" is unknown.', hint=f"test_decoding's options are {', '.join(_DEFAULTS)}."
         )
     if value is None:
         return name not in _VALUE_MEANS_NOTHING
     parsed = parse_bool(value)
     if parsed is None:
-        raise ConfigError(f'could not parse value "{value}" for parameter "{name}"')
+        raise ConfigError(f'could not parse value "{value}" for parameter "{name}".', hint="It is a boolean.")
     return parsed
