@@ -58,14 +58,18 @@ class Wal2JsonOptions:
 
     @classmethod
     def read(cls, given: Iterable[tuple[str, str | None]]) -> Wal2JsonOptions:
-        """Raise ConfigError for an option that wal2json does not have, or a value that it could not parse."""
+        """Of an option that is given again the last counts, and of most lists all do, as in wal2json.
+
+        Raise ConfigError for an option that wal2json does not have, or a value that it could not parse.
+        """
         options = cls()
         for name, value in given:
             read = _READERS.get(name)
             if read is None:
                 raise ConfigError(f'wal2json has no option "{name}".', hint=f"It has {', '.join(sorted(_READERS))}.")
             try:
-                setattr(options, _attribute(name), read(value))
+                chosen, attribute = read(value), _attribute(name)
+                setattr(options, attribute, _ADDED[attribute](options, chosen) if attribute in _ADDED else chosen)
             except ValueError:
                 raise ConfigError(f'wal2json could not parse value "{value}" for parameter "{name}".') from None
         return options
@@ -166,6 +170,12 @@ _SPECIAL: Final[dict[str, Callable[[str | None], Any]]] = {
     "add_tables": _tables,
     "filter_msg_prefixes": _prefixes,
     "add_msg_prefixes": _prefixes,
+}
+_ADDED: Final[dict[str, Callable[[Wal2JsonOptions, Any], Any]]] = {
+    "filter_origins": lambda before, more: before.filter_origins | more,
+    "filter_tables": lambda before, more: before.filter_tables + more,
+    "filter_msg_prefixes": lambda before, more: before.filter_msg_prefixes + more,
+    "add_msg_prefixes": lambda before, more: before.add_msg_prefixes + more,
 }
 _READERS: Final = {
     option.name.replace("_", "-"): _SPECIAL.get(option.name, _boolean) for option in fields(Wal2JsonOptions)
