@@ -19,8 +19,11 @@ Source: PostgreSQL documentation, "libpq: Connection Control Functions", "Asynch
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -35,9 +38,12 @@ from wal2lake.postgres.exchange import PGconn, Row
 from wal2lake.postgres.notices import Notices, log_notice
 from wal2lake.postgres.waiting import Exchange, wait, wait_async
 
+logger = logging.getLogger("wal2lake.connection")
+
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
+_told_of: set[str] = set()  # hosts
 _OLDEST_SERVER = 130000
 _CONNECT_TIMEOUT_S = 10
 _CANCEL_TIMEOUT_S = 2.0
@@ -47,6 +53,7 @@ _GONE_HOST = {  # is noticed within a minute: keepalives find it while nothing i
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+_AT_IN_PATH = re.compile(r"postgres(?:ql)?://[^/?]*/[^?]*@")
 _SEARCH_PATH = "SET search_path = pg_catalog, pg_temp"
 _SESSION = {
     "client_encoding": "UTF8",
@@ -88,8 +95,8 @@ def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.Error as error:
-        raise dsn_error(str(error)) from None
-    _refuse_torn_password(given)
+        raise dsn_error(str(error), dsn) from None
+    _refuse_torn_password(dsn, given)
     defaults = {name: value for name, value in _GONE_HOST.items() if name not in given}
     # a service file may have a timeout too, and only libpq reads it
     chosen = {"connect_timeout", "service"} & set(given) or {"PGCONNECT_TIMEOUT", "PGSERVICE"} & set(os.environ)
@@ -98,12 +105,14 @@ def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
     return make_conninfo(dsn, **{"fallback_application_name": application_name, **defaults, **overrides})
 
 
-def _refuse_torn_password(given: Mapping[str, Any]) -> None:
-    """In a URI an @ or / of the password ends it; the rest becomes host or port, and would stand in errors."""
+def _refuse_torn_password(dsn: str, given: Mapping[str, Any]) -> None:
+    """In a URI an @ or / of the password ends it; the rest is host, port or database, and would stand in errors."""
     if "@" in str(given.get("host", "")).lstrip("@"):  # the first @ may be that of an abstract socket
         raise dsn_error("its host has an @")
     if not re.fullmatch(r"[\d,]*", str(given.get("port", ""))):
         raise dsn_error("its port is not a number")
+    if _AT_IN_PATH.match(dsn):
+        raise dsn_error("its database has an @")
 
 
 def connect(
@@ -147,6 +156,7 @@ def connect_replication(
         pgconn = _Opened.connect(_replication_conninfo(dsn, application_name, physical)).pgconn
     pgconn.notice_handler = Notices()
     try:
+        warn_of_plaintext(pgconn)
         run(pgconn, _begin_session(pgconn, settings, physical))
     except BaseException:
         pgconn.finish()
@@ -166,11 +176,45 @@ async def connect_replication_async(
         pgconn = (await _OpenedAsync.connect(_replication_conninfo(dsn, application_name, physical))).pgconn
     pgconn.notice_handler = Notices()
     try:
+        warn_of_plaintext(pgconn)
         await run_async(pgconn, _begin_session(pgconn, settings, physical))
     except BaseException:
         pgconn.finish()
         raise
     return pgconn
+
+
+def plaintext_to(pgconn: PGconn | pq.abc.PGconn) -> str | None:
+    """The other host to which ``pgconn`` talks without TLS, so that whoever is between them reads along; else None.
+
+    Encryption by GSSAPI, of which libpq tells nothing here, counts as none unless ``gssencmode`` demands it.
+    """
+    demanded = any(option.keyword == b"gssencmode" and option.val == b"require" for option in pgconn.info)
+    if pgconn.ssl_in_use or demanded or not is_other_host(pgconn.socket):
+        return None
+    return pgconn.host.decode()
+
+
+def is_other_host(handle: int) -> bool:
+    """Whether the other end of the socket with this file descriptor is on another machine."""
+    with socket.socket(fileno=os.dup(handle)) as end:
+        if end.family == socket.AF_UNIX:
+            return False
+        peer, own = end.getpeername()[0], end.getsockname()[0]
+    return not (ipaddress.ip_address(peer.partition("%")[0]).is_loopback or peer == own)
+
+
+PLAINTEXT = "The connection to {} is not encrypted: who is between can read rows and, but for SCRAM, the password."
+PLAINTEXT_CURE = "Put sslmode=verify-full and sslrootcert into the DSN, or at least sslmode=require."
+
+
+def warn_of_plaintext(pgconn: PGconn | pq.abc.PGconn) -> None:
+    """Say it once in the log of this process for each host; `check` says it each time."""
+    with contextlib.suppress(OSError):  # a connection that is lost already says so where it is used
+        host = plaintext_to(pgconn)
+        if host is not None and host not in _told_of:
+            _told_of.add(host)
+            logger.warning("%s %s", PLAINTEXT.format(host), PLAINTEXT_CURE)
 
 
 def _replication_conninfo(dsn: str, application_name: str, physical: bool) -> str:

@@ -226,10 +226,12 @@ def connection_lost(message: str) -> ConnectError:
     return ConnectError(f"The connection to the server was lost: {text.rstrip('.?')}.", hint=_CUT_HINT)
 
 
-def dsn_error(message: str) -> ConfigError:
-    """The error for a DSN that libpq cannot read. libpq quotes what it stumbles over, which may be the password."""
+def dsn_error(message: str, dsn: str = "") -> ConfigError:
+    """The error for a DSN that libpq cannot read. libpq quotes what it stumbles over, which may be the password, or,
+    behind one with a blank in it, the password's other half."""
     option = re.search(r'invalid connection option "(\w+)"', message)
-    said = option.group(0) if option else re.sub(r'(?<!"=)\s*"(?!=").*', " …", message, flags=re.DOTALL)
+    harmless = option is not None and "password" not in dsn.partition(option.group(1))[0]
+    said = option.group(0) if option and harmless else re.sub(r'(?<!"=)\s*"(?!=").*', " …", message, flags=re.DOTALL)
     return ConfigError(f"The DSN cannot be read: {said.strip()}.", hint=_DSN)
 
 

@@ -15,7 +15,15 @@ from typing import Any, Literal
 
 from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
-from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
+from wal2lake.postgres.connection import (
+    PLAINTEXT,
+    PLAINTEXT_CURE,
+    Connection,
+    connect,
+    mapped_errors,
+    plaintext_to,
+    replication_connection,
+)
 from wal2lake.postgres.slots import SlotState, slot_states
 from wal2lake.wire.command_text import quote_identifier, quote_string
 
@@ -117,6 +125,15 @@ def _replication(probe: Probe) -> Iterator[Finding]:
         entitled = probe.query("SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user")[0][0]
         cure = None if entitled else f"ALTER ROLE {quote_identifier(probe.role)} REPLICATION;"
         yield Finding("replication", "error", f"No replication connection can be opened. {error}", cure)
+
+
+def _encryption(probe: Probe) -> Iterator[Finding]:
+    """libpq falls back to plaintext when the server has no TLS, unless the DSN forbids it."""
+    host = plaintext_to(probe.connection.pgconn)
+    if host is None or probe.query("SELECT encrypted FROM pg_stat_gssapi WHERE pid = pg_backend_pid()") == [(True,)]:
+        yield Finding("encryption", "ok", "What goes over the network is encrypted, or stays on this machine.")
+    else:
+        yield Finding("encryption", "warning", f"{PLAINTEXT.format(host)} {PLAINTEXT_CURE}")
 
 
 def _superuser(probe: Probe) -> Iterator[Finding]:
@@ -312,6 +329,6 @@ SELECT DISTINCT e.relation::regclass::text FROM expression e
 """
 
 CHECKS: tuple[Callable[[Probe], Iterator[Finding]], ...] = (
-    _server, _wal_level, _replication, _superuser, _planned_code, _slots_free, _senders_free, _publication, _select,
-    _replica_identity, _slot, _limits, _long_transactions,
+    _server, _wal_level, _replication, _encryption, _superuser, _planned_code, _slots_free, _senders_free, _publication,
+    _select, _replica_identity, _slot, _limits, _long_transactions,
 )  # fmt: skip

@@ -124,11 +124,20 @@ class Child:
         with pipe, _LogFile(self.log_file) as log:
             for raw in pipe:
                 line = raw.decode(errors="replace").rstrip("\n")
-                if line.startswith(ERROR_PREFIX):
-                    self.sentence = json.loads(line.removeprefix(ERROR_PREFIX))["error"]
+                if line.startswith(ERROR_PREFIX) and (sentence := _sentence(line.removeprefix(ERROR_PREFIX))):
+                    self.sentence = sentence
                 else:
                     self.tail.append(read_line(line))
                 log.write(raw)
+
+
+def _sentence(text: str) -> str | None:
+    """What a child's last line says; None where it is torn, or something else wrote into it."""
+    try:
+        said = json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return said if isinstance(said, str) else None
 
 
 class _LogFile:
@@ -141,8 +150,9 @@ class _LogFile:
 
     def __enter__(self) -> _LogFile:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab", buffering=0)
+            for folder in (self._path.parent.parent, self._path.parent):  # the change log's, and its status
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = open(self._path, "ab", buffering=0, opener=_private)
         except OSError:
             self.lost += 1
         return self
@@ -160,6 +170,13 @@ class _LogFile:
             self._file.write(line)
         except OSError:
             self.lost += 1
+
+
+def _private(path: str, flags: int) -> int:
+    """What is told names tables and servers; it is for who runs the pipeline."""
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _exit_text(code: int | None) -> str:

