@@ -36,7 +36,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     told.start()
     try:
         with _submit_arguments(settings):
-            gateway = launch_gateway(popen_kwargs={"stderr": writing})
+            gateway = launch_gateway(popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writing)
         told.join(2.0)  # why Java did not start is said before anybody says that it did not
