@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from bench import common
 from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
-from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.connection import connect
 from wal2lake.spark.pipeline import SparkJobs
@@ -60,7 +60,7 @@ def _ours(
 
     def measure() -> float:
         config = _config(postgres.tcp_dsn, folder / str(next(turns)), options.chunk_bytes)
-        snapshots = Snapshots(config, SparkJobs(spark), Tables(config), _START_LSN, Waiting(Event()))
+        snapshots = Snapshots(config, SparkJobs(spark), Tables(config), _START_LSN, Interrupts(Event()))
         with connect(postgres.tcp_dsn) as connection:
             tables = published_tables(connection, common.PUBLICATION)
         seconds = common.timed(lambda: snapshots.take(tables))

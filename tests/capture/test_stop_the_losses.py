@@ -21,7 +21,7 @@ from tests.capture.conftest import World, eventually
 from tests.capture.test_capture import failure
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
-from wal2lake.capture.source import change_log_findings
+from wal2lake.capture.startup import change_log_findings
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.protocol import app

@@ -14,8 +14,8 @@ from wal2lake.config import Config
 from wal2lake.errors import ConfigError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.tables.exclusive import exclusive
-from wal2lake.tables.folder import TableFolder
 from wal2lake.tables.state import TableState
+from wal2lake.tables.table_folder import TableFolder
 
 
 @pytest.fixture

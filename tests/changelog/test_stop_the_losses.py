@@ -19,8 +19,8 @@ from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
-from wal2lake.tables.folder import TableFolder
 from wal2lake.tables.state import TableState
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
 
 Writer = Callable[..., LogWriter]

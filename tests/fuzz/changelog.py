@@ -35,8 +35,8 @@ from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
-from wal2lake.tables.folder import TableFolder
-from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, SnapshotPlan, TableState
+from wal2lake.tables.state import Chunk, DoneChunk, Followed, Landed, PlannedColumn, SnapshotPlan, TableState
+from wal2lake.tables.table_folder import TableFolder
 
 SEGMENT, DOCUMENT = segment_name(0), "position.json"
 IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake", LSN(0x1000), {"proto_version": "1"})
@@ -108,7 +108,7 @@ def _documents() -> Iterator[bytes]:
     yield write_document({"pid": 7, "ts": 1763797209.5, "state": "streaming", "durable_lsn": "16/B374D848"})
     with tempfile.TemporaryDirectory() as folder:
         table = TableFolder(Path(folder), "shop", "item")
-        columns, chunks = (Column("id", 1, 20, -1, 20, True),), (Chunk(0, 0, 5), Chunk(1, 5, None))
+        columns, chunks = (PlannedColumn("id", 1, 20, -1, 20, True),), (Chunk(0, 0, 5), Chunk(1, 5, None))
         plan = SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks)
         snapshot = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
         table.write(TableState("init"))

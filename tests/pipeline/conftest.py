@@ -28,15 +28,15 @@ from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, Sourc
 from wal2lake.errors import UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.fair_lock import FairLock
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.pipeline.sync import TableSync
-from wal2lake.pipeline.turns import Turns
-from wal2lake.pipeline.waiting import Waiting
 from wal2lake.spark.jobs import attempt
 from wal2lake.spark.pipeline import run_pipeline
-from wal2lake.tables.folder import TableFolder
 from wal2lake.tables.state import TableState
 from wal2lake.tables.table import Tables, snapshots_root
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 _numbers = itertools.count()
@@ -58,7 +58,7 @@ class Site:
         self.config = self.configure(folder)
         self.position = 0
         self.stop = threading.Event()
-        self.waiting = Waiting(self.stop)
+        self.waiting = Interrupts(self.stop)
         self._writer: LogWriter | None = None
 
     def configure(self, folder: Path, *, mode: Any = "mirror", **pipeline: Any) -> Config:
@@ -116,7 +116,7 @@ class Site:
         batches.discover(self.position or log.start_lsn)
         self.apply(batches)
         self.synchronize(batches)
-        batches.require_all()
+        batches.require_none_quarantined()
 
     def apply(self, batches: Batches, end: int | None = None) -> None:
         """Apply what has committed by now as one batch, or what the log has up to ``end``."""
@@ -129,7 +129,7 @@ class Site:
 
     def synchronize(self, batches: Batches) -> None:
         """What a thread does beside the stream."""
-        TableSync(batches, batches._snapshots, Turns(), self.waiting, lambda: self.position).synchronize()
+        TableSync(batches, batches._snapshots, FairLock(), self.waiting, lambda: self.position).synchronize()
 
     def batches(self, log: ChangeLog) -> Batches:
         tables = Tables(self.config)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.pipeline.conftest import LocalJobs
 from wal2lake.config import Config
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
-from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.tables.chunks import mirror_key, plan_chunks, plan_snapshot, still_holds
 from wal2lake.tables.table import Tables
@@ -82,7 +82,7 @@ def test_only_rows_with_a_key_go_on_under_a_later_rounds_plan(
     config = Config.from_dict({"lake": {"mode": mode, "path": str(tmp_path)}, "log": {"path": str(tmp_path)}})
     tables = Tables(config)
     known = tables.of("shop", "item")
-    snapshots = Snapshots(config, LocalJobs(), tables, 1, Waiting(threading.Event()))
+    snapshots = Snapshots(config, LocalJobs(), tables, 1, Interrupts(threading.Event()))
     plans = []
     for _ in range(2):
         snapshots.plan(known, table, "heap")

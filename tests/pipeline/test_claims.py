@@ -74,5 +74,5 @@ def test_the_status_is_told_before_the_stream_starts_although_the_log_was_trimme
     assert log.trim(0) == 2
     pipeline = Pipeline(site.config, LocalEngine(site), threading.Event())
     pipeline._await_log()
-    pipeline._tick()
+    pipeline._publish_status()
     assert site.status()["lag_bytes"] >= 0

@@ -10,7 +10,7 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import SchemaChangeError
 from wal2lake.postgres.tables import LiveColumn
 from wal2lake.tables.evolve import Present, follow, require_key
-from wal2lake.tables.state import Column, Followed, SnapshotPlan
+from wal2lake.tables.state import Followed, PlannedColumn, SnapshotPlan
 
 BEFORE = Followed({"id": 1, "note": 2}, ("first",))
 
@@ -60,7 +60,7 @@ def test_what_a_target_cannot_follow_is_refused_with_the_column(
 
 
 def plan(key: tuple[str, ...], flagged: str = "", identity: str = "d") -> SnapshotPlan:
-    columns = tuple(Column(name, at, 23, -1, 23, name == flagged) for at, name in enumerate(("id", "note"), 1))
+    columns = tuple(PlannedColumn(name, at, 23, -1, 23, name == flagged) for at, name in enumerate(("id", "note"), 1))
     return SnapshotPlan("1", 7, identity, "", "", "", key, columns, ())
 
 

@@ -53,7 +53,7 @@ def test_a_start_without_the_server_goes_on_and_looks_later(outage: Site) -> Non
     pipeline._batches.config = site.config
     assert pipeline._discover(site.position)
     site.synchronize(pipeline._batches)
-    pipeline._batches.require_all()
+    pipeline._batches.require_none_quarantined()
     assert site.lake("public.a") == [(0, None)]
 
 

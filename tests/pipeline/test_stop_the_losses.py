@@ -12,9 +12,9 @@ from tests.pipeline.conftest import Site
 from tests.pipeline.test_table_folder import CHUNK, PLAN
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
-from wal2lake.tables.folder import TableFolder
 from wal2lake.tables.resync import resync
 from wal2lake.tables.state import Followed, Landed, Quarantine, TableState
+from wal2lake.tables.table_folder import TableFolder
 
 
 def read_all(folder: TableFolder) -> None:

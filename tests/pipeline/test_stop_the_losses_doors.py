@@ -259,7 +259,7 @@ def test_a_session_that_is_not_to_write_cannot(site: Site, statement: str) -> No
 
 def test_a_view_in_place_of_a_table_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its functions would run as our role: the table is swapped between the plan and the copy."""
-    from wal2lake.tables import copy as copying
+    from wal2lake.tables import chunk_copy as copying
 
     with thief(site) as mallory:
         site.sql("CREATE TABLE public.own (id int PRIMARY KEY)", "RESET ROLE", "CREATE TABLE public.b (id int)")

@@ -12,11 +12,20 @@ from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
-from wal2lake.tables.folder import TableFolder, known_tables
-from wal2lake.tables.state import Chunk, Column, DoneChunk, Followed, Landed, Quarantine, SnapshotPlan, TableState
+from wal2lake.tables.state import (
+    Chunk,
+    DoneChunk,
+    Followed,
+    Landed,
+    PlannedColumn,
+    Quarantine,
+    SnapshotPlan,
+    TableState,
+)
+from wal2lake.tables.table_folder import TableFolder, known_tables
 
 PLAN = SnapshotPlan(
-    "p1", 7, "d", "shape", "heap", "digest", ("id",), (Column("id", 1, 20, -1, 20, True),),
+    "p1", 7, "d", "shape", "heap", "digest", ("id",), (PlannedColumn("id", 1, 20, -1, 20, True),),
     (Chunk(0, 0, 5), Chunk(1, 5, None)),
 )  # fmt: skip
 SNAPSHOT = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))

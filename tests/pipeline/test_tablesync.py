@@ -155,7 +155,7 @@ def test_a_table_that_is_not_published_any_more_keeps_nothing(new_table: Site) -
     assert not batches.tables.synchronizing()
     goes_on(site, batches, 2)
     assert segments(site) == 1
-    batches.require_all()
+    batches.require_none_quarantined()
 
 
 def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site) -> None:
@@ -171,11 +171,11 @@ def test_what_cannot_be_followed_leaves_the_table_out_from_there(new_table: Site
     site.synchronize(batches)
     assert not table.synchronizing
     with pytest.raises(SchemaChangeError, match="renamed"):
-        batches.require_all()
+        batches.require_none_quarantined()
     batches = opened(site)
     site.synchronize(batches)
     with pytest.raises(SchemaChangeError, match="renamed"):
-        batches.require_all()
+        batches.require_none_quarantined()
 
 
 def test_what_was_read_of_a_table_that_fails_is_void(new_table: Site) -> None:
@@ -185,7 +185,7 @@ def test_what_was_read_of_a_table_that_fails_is_void(new_table: Site) -> None:
     batches = opened(site)
     site.synchronize(batches)
     with pytest.raises(UnrepresentableError):
-        batches.require_all()
+        batches.require_none_quarantined()
     goes_on(site, batches, 1)
     site.sql("UPDATE a SET day = NULL")
     site.apply(batches)

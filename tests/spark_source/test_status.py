@@ -11,9 +11,9 @@ import pytest
 from tests.spark_source.conftest import LogScript
 from wal2lake.config import Config, LogConfig
 from wal2lake.errors import InterruptedByUser, SinkError
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.status_file import Ticker
-from wal2lake.pipeline.tracking import Progress
-from wal2lake.pipeline.waiting import Waiting
+from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.tables.failures import SparkLostError
 
 
@@ -44,10 +44,10 @@ def test_a_failure_that_stays_is_raised_at_the_end() -> None:
 
 
 @pytest.fixture
-def progress(log: LogScript) -> Progress:
+def progress(log: LogScript) -> ProgressTracker:
     log.transactions([])
-    waiting = Waiting(threading.Event())
-    progress = Progress(Config(log=LogConfig(path=log.path)), waiting, waiting)
+    waiting = Interrupts(threading.Event())
+    progress = ProgressTracker(Config(log=LogConfig(path=log.path)), waiting, waiting)
     progress.open(log.start)
     return progress
 
@@ -64,19 +64,19 @@ def progress(log: LogScript) -> Progress:
     ],
 )
 def test_the_last_word_says_how_it_ended(
-    progress: Progress, log: LogScript, error: Exception, asked: bool, state: str, reason: str | None
+    progress: ProgressTracker, log: LogScript, error: Exception, asked: bool, state: str, reason: str | None
 ) -> None:
     stop = threading.Event()
     if asked:
         stop.set()
-    with pytest.raises(type(error)), progress.last_word(stop):
+    with pytest.raises(type(error)), progress.recording_end(stop):
         raise error
     found = json.loads((Path(log.path) / "status/pipeline.json").read_bytes())
     assert (found["state"], found["reason"]) == (state, reason)
     assert found["lag_bytes"] > 0
 
 
-def test_an_end_without_an_error_is_a_stop(progress: Progress, log: LogScript) -> None:
-    with progress.last_word(threading.Event()):
+def test_an_end_without_an_error_is_a_stop(progress: ProgressTracker, log: LogScript) -> None:
+    with progress.recording_end(threading.Event()):
         pass
     assert json.loads((Path(log.path) / "status/pipeline.json").read_bytes())["state"] == "stopped"

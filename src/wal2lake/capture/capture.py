@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wal2lake.capture.history import Resent
-from wal2lake.capture.source import PLUGIN_OPTIONS, check_source, check_started, open_log
+from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import STATUS
@@ -45,7 +45,7 @@ def run_capture(config: Config, stop: threading.Event | None = None) -> None:
         Capture(config).run(stop)
         return
     stop = threading.Event()
-    with _signals_set(stop):
+    with _stopped_by_signals(stop):
         Capture(config).run(stop)
 
 
@@ -65,14 +65,14 @@ class Capture:
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
 
-        Raises errors that are not transient; see wal2lake.capture.source for those of the start, and LogFullError.
+        Raises errors that are not transient; see wal2lake.capture.startup for those of the start, and LogFullError.
         """
         writer: LogWriter | None = None
         self._storage.make_folders(STATUS)
         try:
             while not stop.is_set():
                 try:
-                    writer = writer or open_log(self._config, stop, self._slot_waits)
+                    writer = writer or open_log(self._config, stop, self._report_slot_waiting)
                     self._session(writer, stop)
                 except InterruptedByUser:
                     if not stop.is_set():
@@ -80,18 +80,18 @@ class Capture:
                 except Wal2LakeError as error:
                     if not error.transient:
                         raise
-                    self._rest(error, stop)
+                    self._back_off(error, stop)
         finally:
             if writer is not None:
                 writer.close()
 
-    def _rest(self, error: Wal2LakeError, stop: threading.Event) -> None:
+    def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         logger.warning("%s Trying again in %g s.", error, self._pause_s)
         self._publish({"state": "waiting", "ts": time.time() + self._pause_s})  # it holds until then
         stop.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
-    def _slot_waits(self) -> None:
+    def _report_slot_waiting(self) -> None:
         if self._status.get("state") != _SLOT_WAITS:
             logger.warning(
                 "The slot %s is being made; it waits until the transactions that run now have ended."
@@ -116,11 +116,11 @@ class Capture:
             self._resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
-                self._step(stream, writer, self._await_batch(stream))
+                self._step(stream, writer, self._receive_batch(stream))
             self._step(stream, writer, stream.receive(0))
             self._write_status(stream, writer, "stopped")
 
-    def _await_batch(self, stream: ReplicationStream) -> list[bytes]:
+    def _receive_batch(self, stream: ReplicationStream) -> list[bytes]:
         """A busy stream is cut by time or size; the first bytes after a quiet spell are durable at once."""
         left = self._cut_due - time.monotonic()
         if left > 0:
@@ -158,13 +158,13 @@ class Capture:
             }
         )
 
-    def _publish(self, news: dict[str, object]) -> None:
-        self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **news}
+    def _publish(self, values: dict[str, object]) -> None:
+        self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **values}
         self._storage.put(_STATUS_FILE, write_document(self._status), durable=False)
 
 
 @contextmanager
-def _signals_set(stop: threading.Event) -> Iterator[None]:
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT end the work in good order."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]

@@ -99,19 +99,19 @@ class Resent:
             if tag in _CHANGES:
                 continue
             if tag in (b"B", b"C"):
-                self._follow(read_message(copy_data[XLOG_DATA_HEADER:]))
+                self._read_boundary(read_message(copy_data[XLOG_DATA_HEADER:]))
             if self.over:
                 return kept + batch[place:]
             kept.append(copy_data)
         if keepalive >= self._durable:
-            self._end()
+            self._finish()
         return kept
 
-    def _follow(self, message: object) -> None:
+    def _read_boundary(self, message: object) -> None:
         if isinstance(message, Begin):
             self._began = message
             if message.final_lsn >= self._durable:
-                self._end()
+                self._finish()
         elif isinstance(message, Commit) and self._began is not None and message.end_lsn > self._held:
             self._compare(_Transaction(message.end_lsn, self._began.xid, message.commit_ts))
 
@@ -120,7 +120,7 @@ class Resent:
         if expected != sent:
             raise _other_history(f"the server has {sent}, where the log has {expected or 'none'}")
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         if self._expected:
             raise _other_history(f"the log has {self._expected[0]}, which the server does not have")
         self.over = True

@@ -7,7 +7,7 @@
     position.json              how far an idle stream is durable though it brought nothing to write
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
-    snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables/folder.py)
+    snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables/table_folder.py)
     status/                    what capture and pipeline say of themselves; advisory
 
 A segment is one Arrow IPC file with a trailer (trailer.py): the columns of SEGMENT_SCHEMA, and in the schema's

@@ -301,9 +301,9 @@ class ChangeLog:
             if news.kind == "Y":
                 announced[news.oid] = news.payload
             elif news.oid == relation_id and news.payload != relation:
-                _close_run(runs, since, news.row, relation, types)
+                _append_run(runs, since, news.row, relation, types)
                 relation, types, since = news.payload, dict(announced), max(news.row, extent.row_start)
-        _close_run(runs, since, extent.row_stop, relation, types)
+        _append_run(runs, since, extent.row_stop, relation, types)
         return runs
 
     def in_force(self, extent: Extent) -> dict[int, bytes]:
@@ -413,7 +413,7 @@ def _small_file(folder: str, name: str) -> str:
     return f"{folder}/{name}.json"
 
 
-def _close_run(
+def _append_run(
     runs: list[RelationRun], start: int, stop: int, relation: bytes | None, types: Mapping[int, bytes]
 ) -> None:
     if relation is None or start >= stop:

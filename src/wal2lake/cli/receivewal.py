@@ -53,8 +53,7 @@ def receivewal(
     --create-slot and --drop-slot do only that, as there.
     """
     if create or drop:
-        _check_slot_action(context, slot, create, drop)
-        _slot_action(dsn, str(slot), create, if_not_exists)
+        _create_or_drop(context, dsn, slot, create, drop, if_not_exists)
         return
     refuse(context, ("if_not_exists",), "has no effect without --create-slot.")
     if folder is None:
@@ -73,7 +72,9 @@ def receivewal(
     say("No WAL has come." if end is None else f"Durable up to {end.lsn} on timeline {end.timeline}.")
 
 
-def _check_slot_action(context: typer.Context, slot: str | None, create: bool, drop: bool) -> None:
+def _create_or_drop(
+    context: typer.Context, dsn: str, slot: str | None, create: bool, drop: bool, if_not_exists: bool
+) -> None:
     flag = "--create-slot" if create else "--drop-slot"
     if create and drop:
         raise ConfigError("--create-slot and --drop-slot exclude each other.", hint="Run one, then the other.")
@@ -82,9 +83,6 @@ def _check_slot_action(context: typer.Context, slot: str | None, create: bool, d
     refuse(context, _OF_STREAM, f"has no effect with {flag}, which streams nothing.")
     if drop:
         refuse(context, ("if_not_exists",), "has no effect without --create-slot.")
-
-
-def _slot_action(dsn: str, slot: str, create: bool, if_not_exists: bool) -> None:
     with replication_connection(dsn, application_name="wal2lake receivewal", physical=True) as pgconn:
         if create:
             with making_slot(slot, if_not_exists=if_not_exists):

@@ -55,7 +55,7 @@ def check(
     """See whether the server is ready, and whether the change log is of it; findings come with the SQL that mends."""
     findings = preflight(config.source.dsn, config.source.publication, config.source.slot)
     if Path(config.log.path).exists():
-        from wal2lake.capture.source import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
+        from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
 
         findings += change_log_findings(config)
     failed = any(not finding.ok and finding.level == "error" for finding in findings)

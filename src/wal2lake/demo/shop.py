@@ -83,7 +83,7 @@ class _Demo:
         with View(self._console) as view:
             while time.monotonic() < ends and workload.is_alive():
                 progress = self._tick(view)
-                if _is_live(progress):
+                if progress.tables and all(table.state != "snapshot" for table in progress.tables):
                     ends = min(ends, time.monotonic() + self._options.seconds)
                 time.sleep(_TICK_S)
             workload.finish()
@@ -110,11 +110,6 @@ class _Demo:
         if view is not None:
             view.show(progress, note)
         return progress
-
-
-def _is_live(progress: Progress) -> bool:
-    """Every table is in the lake, and follows."""
-    return bool(progress.tables) and all(table.state != "snapshot" for table in progress.tables)
 
 
 def _fresh_folder(folder: Path) -> Path:

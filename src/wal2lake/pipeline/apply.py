@@ -30,7 +30,7 @@ from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
-from wal2lake.tables.evolve import Fill, Source
+from wal2lake.tables.evolve import Fill, SourceRelation
 from wal2lake.tables.failures import reading_log
 from wal2lake.tables.reread import complete, orphans, read_again
 from wal2lake.tables.target import Target
@@ -77,7 +77,7 @@ class ApplyTask:
     parts: tuple[tuple[Extent, str, int], ...]
     key: tuple[str, ...]
     target: Target
-    source: Source
+    source: SourceRelation
     snapshot: SnapshotIdentity | None
     fill: Fill
     converges_lsn: int
@@ -143,13 +143,13 @@ def schema_versions(
             continue
         with reading_log(str(log.storage.root)):
             run = log.relation_runs(extent, batch.relation_id)[-1]
-            seen = snapshot is not None and bool(visible(_xids(log, extent, batch.relation_id), snapshot).all())
+            seen = snapshot is not None and bool(visible(_change_xids(log, extent, batch.relation_id), snapshot).all())
         if not seen:
             versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
     return versions
 
 
-def _xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:
+def _change_xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:
     """Of the extent's changes of the relation, and of its Truncates, whatever they name."""
     heads = log.heads(extent)
     mine = (heads["relation_id"].to_numpy() == relation_id) | (heads["tag"].to_numpy() == TRUNCATE)
@@ -171,7 +171,7 @@ def apply_mirror(task: ApplyTask) -> int:
         folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
         converges_lsn = None
         if task.batch.start < max(task.converges_lsn, state.converges_lsn) and isinstance(folded, Folded):
-            folded, converges_lsn = _converged(task, folded, state.converges_lsn)
+            folded, converges_lsn = _reread_orphans(task, folded, state.converges_lsn)
         due = sink.merge(folded, task.batch.end, state.applied_lsn, converges_lsn)
     if due:
         sink.maintain()
@@ -185,7 +185,7 @@ def _read(task: ApplyTask, applied: int) -> Iterator[CommittedChanges]:
         transactions = log.transactions(task.batch.start, task.batch.end)
     for extent, _, _ in task.parts:
         for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):
-            yield fresh(found, applied, task.snapshot)
+            yield not_yet_applied(found, applied, task.snapshot)
 
 
 def maintain(task: ApplyTask) -> None:
@@ -204,7 +204,7 @@ def _envelopes(task: ApplyTask, applied: int) -> Iterator[pa.RecordBatch]:
         yield from envelope(kept.changes, kept.commits, task.key).to_batches()
 
 
-def fresh(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:
+def not_yet_applied(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:
     """Those of transactions that end above ``applied`` and that the snapshot's rows do not hold yet."""
     commits = found.commits
     keep = commits.end_lsn > applied
@@ -225,7 +225,7 @@ def standing(sink: Sink, relation: str) -> SinkState:
     return state
 
 
-def _converged(task: ApplyTask, folded: Folded, known: int) -> tuple[Folded, LSN | None]:
+def _reread_orphans(task: ApplyTask, folded: Folded, known: int) -> tuple[Folded, LSN | None]:
     """What the target cannot say is read again; how long that may go on belongs into the same commit."""
     orphaned = orphans(folded, task.target.sink().holds)
     if not orphaned.any():

@@ -25,14 +25,14 @@ from wal2lake.pipeline.apply import (
     standing,
     write_changes,
 )
+from wal2lake.pipeline.batch_errors import BatchErrors
 from wal2lake.pipeline.engine import Jobs
-from wal2lake.pipeline.outcomes import Outcomes
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.sinks.base import FileAction
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.committed import DecodeRules
-from wal2lake.tables.evolve import Follower, Source
+from wal2lake.tables.evolve import Follower, SourceRelation
 from wal2lake.tables.failures import quarantine_error
 from wal2lake.tables.table import Table, Tables
 
@@ -67,26 +67,27 @@ class Batches:
         they begin to be synchronized. The first call tries those again too that were left out before; what a transient
         error kept it from is left to the next one. Raises LockedError (see ``catalog_session``).
         """
-        self._retry_once()
-        unread = [table for table in self.published() if self._is_unread(self._table(table))]
+        self._retry_quarantined()
+        unread = []
+        for published in self.published():
+            table = self._table(published)
+            if not table.in_lake and not table.synchronizing and not (self._discovered and table.quarantine):
+                unread.append(published)
         if beside or end > self._log.start_lsn or self.tables.some_in_lake:
-            for table in unread:
-                self._table(table).begin(end)
+            for published in unread:
+                self._table(published).begin(end)
         elif unread:
-            self.leave_out(self._snapshots.take(unread))
+            self.quarantine(self._snapshots.take(unread))
         self._discovered = True
 
-    def _retry_once(self) -> None:
+    def _retry_quarantined(self) -> None:
         """The tables of the lake that were left out when the last run ended, published or not."""
         for table in () if self._retried else self.tables:
             if table.quarantine is not None and table.in_lake:
                 table.retry()
         self._retried = True
 
-    def _is_unread(self, table: Table) -> bool:
-        return not table.in_lake and not table.synchronizing and not (self._discovered and table.quarantine)
-
-    def leave_out(self, failed: dict[str, Wal2LakeError]) -> None:
+    def quarantine(self, failed: dict[str, Wal2LakeError]) -> None:
         """Tables, by name, that could not be read."""
         for table in self.tables:
             if error := failed.get(str(table)):
@@ -95,11 +96,11 @@ class Batches:
     def apply(self, start: int, end: int) -> None:
         """Apply the batch (start, end]."""
         self._log.refresh()
-        planned = [(item, self._of(item)) for item in plan_batch(self._log, start, end, self._rules)]
+        planned = [(item, self._table_of(item)) for item in plan_batch(self._log, start, end, self._rules)]
         for _, table in planned:
-            self._admit(table, start)
+            self._begin_if_new(table, start)
         for item in self._apply_parts([item for item, table in planned if table.ready]).locked():
-            self._of(item).fall_behind(start)
+            self._table_of(item).fall_behind(start)
 
     def catch_up(self, table: Table, end: int) -> bool:
         """Apply what ``table`` has missed, as much as a batch may hold, and make that durable.
@@ -112,10 +113,10 @@ class Batches:
             reach = min(end, self._log.end_lsn_within(start, max_bytes=self.config.pipeline.max_bytes_per_trigger))
             step = reach if reach > start else end
             planned = plan_batch(self._log, start, step, self._rules)
-            outcomes = self._apply_parts([item for item in planned if str(item) == str(table)])
-            for _, error in outcomes.others:
+            errors = self._apply_parts([item for item in planned if str(item) == str(table)])
+            for _, error in errors.others:
                 raise error
-            if outcomes.failed:
+            if errors.failed:
                 return True
             if step < end:
                 table.fall_behind(step)
@@ -123,12 +124,12 @@ class Batches:
         table.become_ready()
         return True
 
-    def require_all(self) -> None:
+    def require_none_quarantined(self) -> None:
         """Raise the reason of the tables that are left out, if any are."""
         if left_out := self.tables.quarantined():
             raise quarantine_error(left_out)
 
-    def _admit(self, table: Table, start: int) -> None:
+    def _begin_if_new(self, table: Table, start: int) -> None:
         """The log brings changes of a table that is not in the lake: it was published since it was last asked, or is
         left out until it can be read, and whatever snapshot reads it then has seen what is passed over now."""
         if table.in_lake or table.synchronizing:
@@ -136,35 +137,35 @@ class Batches:
         if table.quarantine is None:
             table.begin(start)
         else:
-            table.pass_over()
+            table.discard_copy()
 
-    def _apply_parts(self, items: Sequence[TableBatch]) -> Outcomes:
+    def _apply_parts(self, items: Sequence[TableBatch]) -> BatchErrors:
         """Bring each table's part into the lake, if it can be; those that cannot go on are left out from there."""
-        outcomes = Outcomes()
+        errors = BatchErrors()
         tasks: list[ApplyTask] = []
         announced = self._log.announced(items[0].start, items[0].end) if items else set()
         for item in items:
-            with outcomes.noting(item):
-                tasks += self._tasks(item, item.relation_id in announced)
+            with errors.collecting(item):
+                tasks += self._plan_tasks(item, item.relation_id in announced)
         try:
-            (self._merge if self.config.lake.mode == "mirror" else self._append)(tasks, outcomes)
+            (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
         finally:
-            for item, reason in outcomes.failed.values():
-                self._of(item).set_quarantine(reason, item.start)
-        return outcomes
+            for item, reason in errors.failed.values():
+                self._table_of(item).set_quarantine(reason, item.start)
+        return errors
 
-    def _tasks(self, item: TableBatch, announced: bool) -> list[ApplyTask]:
+    def _plan_tasks(self, item: TableBatch, announced: bool) -> list[ApplyTask]:
         """What is to be done of ``item``, after the target has followed its schemas.
 
         Also when the snapshot holds all of it already: the commit that says how far the table is has to be made.
         """
-        table = self._of(item)
+        table = self._table_of(item)
         snapshot = table.snapshot_at(item.start)
         versions = schema_versions(self._log, item, snapshot, self._rules)
         if not table.is_of(item.relation_id) and not versions:
             return []  # another table of this name, which was gone before this one was read
         table.require_relation(item.relation_id)
-        source = Source(self.config.source.dsn, self.config.source.publication, item.relation_id)
+        source = SourceRelation(self.config.source.dsn, self.config.source.publication, item.relation_id)
         task = ApplyTask(
             log_path=self.config.log.path,
             batch=item,
@@ -182,29 +183,29 @@ class Batches:
         parts = split(item) if state.applied_lsn < item.end else []
         return [replace(task, parts=own, standing=state) for own in parts]
 
-    def _merge(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
-        for task, changes in outcomes.succeeded(tasks, self._jobs.run(apply_mirror, tasks)):
+    def _run_merges(self, tasks: Sequence[ApplyTask], errors: BatchErrors) -> None:
+        for task, changes in errors.succeeded(tasks, self._jobs.run(apply_mirror, tasks)):
             self._count(task.batch, changes)
 
-    def _append(self, tasks: Sequence[ApplyTask], outcomes: Outcomes) -> None:
+    def _commit_appends(self, tasks: Sequence[ApplyTask], errors: BatchErrors) -> None:
         """Commit what the tasks of a table wrote, all of it or nothing."""
         written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
-        for task, actions in outcomes.succeeded(tasks, self._jobs.run(write_changes, tasks)):
+        for task, actions in errors.succeeded(tasks, self._jobs.run(write_changes, tasks)):
             written.setdefault(str(task.batch), (task, []))[1].extend(actions)
         due: list[ApplyTask] = []
         for task, actions in written.values():
             found = task.standing
             assert found is not None
-            with outcomes.noting(task.batch):
+            with errors.collecting(task.batch):
                 if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
                     due.append(task)
                 self._count(task.batch, task.batch.changes)
-        outcomes.succeeded(due, self._jobs.run(maintain, due))
+        errors.succeeded(due, self._jobs.run(maintain, due))
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes
 
-    def _of(self, item: TableBatch) -> Table:
+    def _table_of(self, item: TableBatch) -> Table:
         return self.tables.of(item.namespace, item.name)
 
     def _table(self, table: PublishedTable) -> Table:

@@ -34,7 +34,7 @@ class Jobs(Protocol):
         """Give up the jobs under way that bear ``tag``."""
 
 
-class Stream(Protocol):
+class BatchStream(Protocol):
     """A query over the log's positions that runs."""
 
     @property
@@ -61,7 +61,7 @@ class Engine(Protocol):
 
     def __exit__(self, *failure: object) -> None: ...
 
-    def stream(self, beginning: int, batch: Batch, *, available_now: bool) -> Stream:
+    def stream(self, beginning: int, batch: Batch, *, available_now: bool) -> BatchStream:
         """Call ``batch`` with (number, start, end) for each batch (start, end], in a thread of the stream's own.
 
         Each ends at the end LSN of a transaction, and is called again, the same, until it returned once. Without a

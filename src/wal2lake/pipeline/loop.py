@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.pipeline.batches import Batches
-from wal2lake.pipeline.engine import Engine, Jobs, Stream
+from wal2lake.pipeline.engine import BatchStream, Engine, Jobs
+from wal2lake.pipeline.fair_lock import FairLock
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.pipeline.status_file import Ticker
 from wal2lake.pipeline.sync import TableSync
-from wal2lake.pipeline.tracking import Progress
-from wal2lake.pipeline.turns import Turns
-from wal2lake.pipeline.waiting import Waiting
+from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.tables.exclusive import exclusive
 from wal2lake.tables.failures import SparkLostError
 from wal2lake.tables.table import Tables
@@ -46,20 +46,20 @@ class Pipeline:
         self._config = config
         self._engine = engine
         self._stop = stop
-        self._waiting, self._reading = Waiting(stop), Waiting(stop)
-        self._progress = Progress(config, self._waiting, self._reading)
-        self._turns = Turns()  # of batches, steps of the table sync, and discoveries of new tables
+        self._waiting, self._reading = Interrupts(stop), Interrupts(stop)
+        self._progress = ProgressTracker(config, self._waiting, self._reading)
+        self._applying = FairLock()  # of batches, steps of the table sync, and discoveries of new tables
         self._failure: BaseException | None = None
         self._snapshots: Snapshots | None = None
-        self._streams = False
+        self._streaming = False
 
     def run(self, *, until: int | None = None, available_now: bool = False) -> None:
         """See spark/pipeline.py."""
         try:
             log = self._await_log()
-            alone, told = exclusive(self._config, self._stop), self._progress.last_word(self._stop)
-            with alone, told, Ticker(self._tick, _STATUS_S), self._engine as jobs:
-                self._work(jobs, log, until, available_now)
+            alone, recording = exclusive(self._config, self._stop), self._progress.recording_end(self._stop)
+            with alone, recording, Ticker(self._publish_status, _STATUS_S), self._engine as jobs:
+                self._run_stream(jobs, log, until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():
                 raise
@@ -78,8 +78,8 @@ class Pipeline:
         """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
         return max(self._engine.committed_lsn() or 0, log.beginning())
 
-    def _work(self, jobs: Jobs, log: ChangeLog, until: int | None, available_now: bool) -> None:
-        self._waiting.go_on()
+    def _run_stream(self, jobs: Jobs, log: ChangeLog, until: int | None, available_now: bool) -> None:
+        self._waiting.check_for_interrupts()
         tables = Tables(self._config)
         snapshots = Snapshots(self._config, jobs, tables, log.start_lsn, self._reading)
         self._snapshots = snapshots
@@ -87,22 +87,22 @@ class Pipeline:
         self._progress.follow(self._batches)
         while not self._discover(self._position(log)) and not tables.some_in_lake:
             self._waiting.pause("Waiting for other sessions' locks to see what is published.")
-        self._waiting.go_on()
-        sync = TableSync(self._batches, snapshots, self._turns, self._reading, lambda: self._progress.applied)
-        stream = self._engine.stream(log.beginning(), self._batch, available_now=available_now)
-        self._streams = True
+        self._waiting.check_for_interrupts()
+        sync = TableSync(self._batches, snapshots, self._applying, self._reading, lambda: self._progress.applied)
+        stream = self._engine.stream(log.beginning(), self._apply_batch, available_now=available_now)
+        self._streaming = True
         try:
             self._watch(stream, sync, until)
         except InterruptedByUser:  # while tables were waited for that come in beside the stream
             if not self._stop.is_set():
                 raise
         finally:
-            self._end(stream, sync)
-        self._batches.require_all()
+            self._stop_stream(stream, sync)
+        self._batches.require_none_quarantined()
 
-    def _batch(self, number: int, start: int, end: int) -> None:
+    def _apply_batch(self, number: int, start: int, end: int) -> None:
         """What the stream calls, in a thread of its own."""
-        with self._turns:
+        with self._applying:
             try:
                 if self._waiting.closed:
                     raise InterruptedByUser("The pipeline is ending.")
@@ -113,7 +113,7 @@ class Pipeline:
                 self._failure = self._failure or error
                 raise
 
-    def _watch(self, stream: Stream, sync: TableSync, until: int | None) -> None:
+    def _watch(self, stream: BatchStream, sync: TableSync, until: int | None) -> None:
         discovered = time.monotonic()
         log = ChangeLog.open(self._config.log.path)  # this thread's own
         while stream.running and not self._stop.is_set():
@@ -123,14 +123,14 @@ class Pipeline:
             if until is not None and synchronized and self._progress.reached(until):
                 break
             if time.monotonic() - discovered >= _HOUSEKEEPING_S:
-                with self._turns:
+                with self._applying:
                     self._discover(self._progress.applied)
                     self._trim(log)
                 discovered = time.monotonic()
         self._wait(stream)
         if not self._stop.is_set():
             sync.finish()  # the log as it is, for all tables
-        with self._turns:
+        with self._applying:
             self._trim(log)  # a run of few seconds had no other turn
 
     def _trim(self, log: ChangeLog) -> None:
@@ -143,7 +143,7 @@ class Pipeline:
         A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake.
         """
         try:
-            self._batches.discover(end, beside=self._streams)
+            self._batches.discover(end, beside=self._streaming)
         except Wal2LakeError as error:
             passing = isinstance(error, LockedError) or self._batches.tables.some_in_lake
             if not error.transient or not passing:
@@ -152,14 +152,14 @@ class Pipeline:
             return False
         return True
 
-    def _wait(self, stream: Stream) -> None:
+    def _wait(self, stream: BatchStream) -> None:
         """A little, or until the stream ends; raises why it failed."""
         try:
             stream.wait(_POLL_S)
         except SparkLostError as error:
-            raise (self._failure or self._log_trouble() or error) from error
+            raise (self._failure or self._log_error() or error) from error
 
-    def _log_trouble(self) -> Wal2LakeError | None:
+    def _log_error(self) -> Wal2LakeError | None:
         """What whoever asks the log for its positions, in a process of Spark's, may have met."""
         try:
             ChangeLog.open(self._config.log.path).end_lsn_within(self._progress.applied, max_rows=1)
@@ -167,17 +167,17 @@ class Pipeline:
             return error
         return None
 
-    def _end(self, stream: Stream, sync: TableSync) -> None:
+    def _stop_stream(self, stream: BatchStream, sync: TableSync) -> None:
         """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
         self._waiting.close()
         sync.end()
-        with self._turns:
+        with self._applying:
             pass
         stream.stop()
 
-    def _tick(self) -> None:
+    def _publish_status(self) -> None:
         """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""
         copying = self._snapshots is not None and self._snapshots.copying
         if self._snapshots is not None and self._stop.is_set():
             self._snapshots.cancel()
-        self._progress.write(copying and not self._streams)
+        self._progress.write(copying and not self._streaming)

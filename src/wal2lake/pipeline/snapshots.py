@@ -18,24 +18,23 @@ has it by creating a slot).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
-from wal2lake.pipeline.waiting import Waiting
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files
 from wal2lake.tables.catalog_session import catalog_session
+from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
 from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, table_schema
-from wal2lake.tables.copy import CopyTask, TableChangedError, copy_chunk
-from wal2lake.tables.failures import TABLE_ERRORS, concerning
-from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 from wal2lake.tables.landing import land_snapshot
 from wal2lake.tables.state import Chunk, SnapshotPlan
 from wal2lake.tables.table import Table, Tables, snapshots_root
+from wal2lake.tables.table_folder import TableFolder
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
@@ -64,7 +63,7 @@ class Snapshots:
     ``copying`` tells other threads that chunks are being read.
     """
 
-    def __init__(self, config: Config, jobs: Jobs, tables: Tables, lsn: int, waiting: Waiting) -> None:
+    def __init__(self, config: Config, jobs: Jobs, tables: Tables, lsn: int, waiting: Interrupts) -> None:
         self._config = config
         self._jobs = jobs
         self._tables = tables
@@ -83,20 +82,15 @@ class Snapshots:
         Raises what concerns more than one table; whatever is read by then stays read.
         """
         failed: dict[str, Wal2LakeError] = {}
-        with self._copying():
-            for _ in range(_ROUNDS):
-                unread = [t for t in tables if str(t) not in failed and not self._is_read(t)]
-                if not unread or not self._copy(unread, failed, pace):
-                    break
-        return failed
-
-    @contextmanager
-    def _copying(self) -> Iterator[None]:
         self.copying = True
         try:
-            yield
+            for _ in range(_ROUNDS):
+                unread = [t for t in tables if str(t) not in failed and not self._is_read(t)]
+                if not unread or not self._copy_round(unread, failed, pace):
+                    break
         finally:
             self.copying = False
+        return failed
 
     def cancel(self) -> None:
         """Another thread gives up the chunks that are being read, if any; what is read by then stays read."""
@@ -107,11 +101,16 @@ class Snapshots:
         """Make tables of the lake of what is read whole; where that fails, the table comes back with its reason."""
         failed: dict[str, Wal2LakeError] = {}
         for table in tables:
-            if self._is_read(table):
-                self._land(table, failed)
+            if not self._is_read(table):
+                continue
+            try:
+                with errors_of(str(table)):
+                    land_snapshot(self._table(table), (table.namespace, table.name), self._lsn)
+            except TABLE_ERRORS as error:
+                failed[str(table)] = error
         return failed
 
-    def _copy(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
+    def _copy_round(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
         """One round; True when a table changed under it, and another round is due."""
         settings = self._config.source
         with catalog_session(settings.dsn) as connection:
@@ -124,19 +123,19 @@ class Snapshots:
                     task
                     for table in published
                     if table.relation_id in unread
-                    for task in self._planned(table, heaps[table.relation_id], keeper.identity, pace, failed)
+                    for task in self._plan_tasks(table, heaps[table.relation_id], keeper.identity, pace, failed)
                 ]
                 cores = self._jobs.parallelism - pace.spare_cores
-                outcomes = self._run(tasks, max(1, cores if pace.spare_cores else len(tasks)))
-        return _sort_out(tasks[: len(outcomes)], outcomes, failed)
+                outcomes = self._run_in_waves(tasks, max(1, cores if pace.spare_cores else len(tasks)))
+        return _collect_failures(tasks[: len(outcomes)], outcomes, failed)
 
-    def _run(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
+    def _run_in_waves(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
         """The outcomes in the tasks' order, up to one that would be that of all others too."""
         outcomes: list[int | Wal2LakeError] = []
         for first in range(0, len(tasks), at_once):
-            self._waiting.go_on()
+            self._waiting.check_for_interrupts()
             outcomes += self._jobs.run(copy_chunk, tasks[first : first + at_once], _TAG)
-            if any(map(_is_everyones, outcomes[first:])):
+            if any(map(_concerns_all_tables, outcomes[first:])):
                 break
         return outcomes
 
@@ -144,7 +143,7 @@ class Snapshots:
         some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
         self._waiting.pause(f"Before a snapshot, waiting for {len(running)} transaction(s) that write to end: {some}.")
 
-    def _planned(
+    def _plan_tasks(
         self,
         table: PublishedTable,
         heap: str,
@@ -154,7 +153,7 @@ class Snapshots:
     ) -> list[CopyTask]:
         """The tasks that are left to do of the table; none, and its reason in ``failed``, if it cannot be read."""
         try:
-            with concerning(str(table)):
+            with errors_of(str(table)):
                 require_columns(table_schema(table))
                 return list(self._tasks(table, heap, snapshot, pace))
         except TABLE_ERRORS as error:
@@ -164,7 +163,7 @@ class Snapshots:
     def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity, pace: Pace) -> Iterator[CopyTask]:
         known = self._table(table)
         self.plan(known, table, heap)
-        for chunk in _missing(known.folder, known.plan):
+        for chunk in _missing_chunks(known.folder, known.plan):
             yield CopyTask(
                 dsn=self._config.source.dsn,
                 root=str(snapshots_root(self._config)),
@@ -193,25 +192,18 @@ class Snapshots:
 
     def _is_read(self, table: PublishedTable) -> bool:
         known = self._table(table)
-        return known.state.plan is not None and not _missing(known.folder, known.plan)
-
-    def _land(self, table: PublishedTable, failed: dict[str, Wal2LakeError]) -> None:
-        try:
-            with concerning(str(table)):
-                land_snapshot(self._table(table), (table.namespace, table.name), self._lsn)
-        except TABLE_ERRORS as error:
-            failed[str(table)] = error
+        return known.state.plan is not None and not _missing_chunks(known.folder, known.plan)
 
     def _table(self, table: PublishedTable) -> Table:
         return self._tables.of(table.namespace, table.name)
 
 
-def _missing(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
+def _missing_chunks(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
     done = folder.chunks(plan.plan_id)
     return [chunk for chunk in plan.chunks if chunk.number not in done]
 
 
-def _sort_out(
+def _collect_failures(
     tasks: Sequence[CopyTask], outcomes: Sequence[int | Wal2LakeError], failed: dict[str, Wal2LakeError]
 ) -> bool:
     """Note the tables that cannot be read; True when one changed. Any other error is everyone's and is raised."""
@@ -226,5 +218,5 @@ def _sort_out(
     return changed
 
 
-def _is_everyones(outcome: int | Wal2LakeError) -> bool:
+def _concerns_all_tables(outcome: int | Wal2LakeError) -> bool:
     return isinstance(outcome, Wal2LakeError) and not isinstance(outcome, (*TABLE_ERRORS, TableChangedError))

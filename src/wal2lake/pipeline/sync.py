@@ -16,9 +16,9 @@ from operator import attrgetter
 
 from wal2lake.errors import LockedError, Wal2LakeError
 from wal2lake.pipeline.batches import Batches
+from wal2lake.pipeline.fair_lock import FairLock
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import BESIDE_STREAM, Snapshots
-from wal2lake.pipeline.turns import Turns
-from wal2lake.pipeline.waiting import Waiting
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.tables.table import Table
 
@@ -30,21 +30,21 @@ _SMALL_BLOCKS = 8192  # of 8 kB: 64 MB
 class TableSync:
     """Synchronizes the tables that ``batches`` says are to be.
 
-    ``turns``: taken by whoever applies something; ``stream``: the LSN up to which that is done. ``waiting`` is the
+    ``applying``: taken by whoever applies something; ``stream``: the LSN up to which that is done. ``waiting`` is the
     thread's own: a stop ends what it does at the next chunk or step.
     """
 
     def __init__(
-        self, batches: Batches, snapshots: Snapshots, turns: Turns, waiting: Waiting, stream: Callable[[], int]
+        self, batches: Batches, snapshots: Snapshots, applying: FairLock, waiting: Interrupts, stream: Callable[[], int]
     ) -> None:
         self._batches = batches
         self._snapshots = snapshots
-        self._turns = turns
+        self._applying = applying
         self._waiting = waiting
         self._stream = stream
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._passing: Wal2LakeError | None = None  # why the last try ended
+        self._transient_error: Wal2LakeError | None = None  # why the last try ended
 
     def tick(self) -> bool:
         """Begin with what there is to do; False when there is nothing. Raises what no later try can mend."""
@@ -60,11 +60,11 @@ class TableSync:
 
     def finish(self) -> None:
         """Wait until there is nothing to do. Raises also what a later try may mend, but for a lock."""
-        self._passing = None
+        self._transient_error = None
         while self.tick():
-            if self._passing is not None and not isinstance(self._passing, LockedError):
-                raise self._passing
-            self._waiting.go_on()
+            if self._transient_error is not None and not isinstance(self._transient_error, LockedError):
+                raise self._transient_error
+            self._waiting.check_for_interrupts()
             time.sleep(_POLL_S)
 
     def end(self) -> None:
@@ -82,14 +82,14 @@ class TableSync:
                 except Wal2LakeError as error:
                     if not error.transient:
                         raise
-                    self._pause(error)
+                    self._back_off(error)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that watches
-            if not self._waiting.is_over:  # else it was told to end, or what it did was cancelled
+            if not self._waiting.is_stopping:  # else it was told to end, or what it did was cancelled
                 self._failure = error
 
-    def _pause(self, error: Wal2LakeError) -> None:
-        self._waiting.go_on()
-        self._passing = error
+    def _back_off(self, error: Wal2LakeError) -> None:
+        self._waiting.check_for_interrupts()
+        self._transient_error = error
         again = time.monotonic() + _PAUSE_S
         while time.monotonic() < again:
             self._waiting.pause(f"Tables that come in beside the stream wait: {error}")
@@ -97,32 +97,34 @@ class TableSync:
     def synchronize(self) -> None:
         """Bring all tables that are to be synchronized now to where the stream is.
 
-        One table's passing trouble keeps none from that; the first such error is raised at the end.
+        One table's transient trouble keeps none from that; the first such error is raised at the end.
         """
-        passing = self._catch_up()
-        for group in self._groups([table for table in self._batches.tables.synchronizing() if not table.in_lake]):
-            self._take(group)
-            passing = self._catch_up() or passing
-        if passing is not None:
-            raise passing
+        transient = self._catch_up()
+        for group in self._group_by_size(
+            [table for table in self._batches.tables.synchronizing() if not table.in_lake]
+        ):
+            self._copy(group)
+            transient = self._catch_up() or transient
+        if transient is not None:
+            raise transient
 
     def _catch_up(self) -> Wal2LakeError | None:
-        passing: Wal2LakeError | None = None
+        transient: Wal2LakeError | None = None
         for table in self._batches.tables.synchronizing():
             try:
-                while not self._is_there(table):
-                    self._waiting.go_on()
+                while not self._has_caught_up(table):
+                    self._waiting.check_for_interrupts()
             except Wal2LakeError as error:
                 if not error.transient:
                     raise
-                passing = passing or error
-        return passing
+                transient = transient or error
+        return transient
 
-    def _groups(self, unread: Sequence[Table]) -> Iterator[list[PublishedTable]]:
+    def _group_by_size(self, unread: Sequence[Table]) -> Iterator[list[PublishedTable]]:
         """The small ones together, then each large one by itself, the largest last: none waits for a larger one."""
         if not unread:
             return
-        with self._turns:
+        with self._applying:
             published = {str(table): table for table in self._batches.published()}
             for gone in (table for table in unread if str(table) not in published):
                 gone.give_up()
@@ -132,13 +134,13 @@ class TableSync:
             if table.blocks > _SMALL_BLOCKS:
                 yield [table]
 
-    def _take(self, group: Sequence[PublishedTable]) -> None:
+    def _copy(self, group: Sequence[PublishedTable]) -> None:
         failed = self._snapshots.take(group, BESIDE_STREAM)
-        with self._turns:
-            self._batches.leave_out(failed)
+        with self._applying:
+            self._batches.quarantine(failed)
 
-    def _is_there(self, table: Table) -> bool:
+    def _has_caught_up(self, table: Table) -> bool:
         """After a step; or it is no business of ours any more, or could not be read this time."""
-        with self._turns:
+        with self._applying:
             behind = table.synchronizing and table.in_lake
             return not behind or self._batches.catch_up(table, self._stream())

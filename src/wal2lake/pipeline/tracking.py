@@ -12,12 +12,12 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pipeline.status_file import PipelineStatus, Rates, State, write_status
-from wal2lake.tables.failures import DefectError, SparkLostError, concerning
+from wal2lake.tables.failures import DefectError, SparkLostError, errors_of
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
     from wal2lake.pipeline.batches import Batches
-    from wal2lake.pipeline.waiting import Waiting
+    from wal2lake.pipeline.interrupts import Interrupts
     from wal2lake.tables.table import Table
 
 _EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
@@ -33,10 +33,10 @@ class _Count(NamedTuple):
     rows: int
 
 
-class Progress:
+class ProgressTracker:
     """Written to by the pipeline's threads, read by the one that writes the status; each value stands for itself."""
 
-    def __init__(self, config: Config, waiting: Waiting, reading: Waiting) -> None:
+    def __init__(self, config: Config, waiting: Interrupts, reading: Interrupts) -> None:
         """``waiting``: what keeps the stream; ``reading``: what keeps tables from being read."""
         self._config = config
         self._waiting = waiting
@@ -73,17 +73,17 @@ class Progress:
         return log.durable_lsn() >= lsn and not log.transactions(applied, lsn).num_rows
 
     @contextmanager
-    def last_word(self, stop: Event) -> Iterator[None]:
+    def recording_end(self, stop: Event) -> Iterator[None]:
         """Leave in the status how the block ended, for whoever looks when this process is gone."""
         try:
             yield
         except BaseException as error:
             with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error that ended it matters more
-                self._end("stopped" if stop.is_set() else "failed", _reason(error, stop))
+                self._record_end("stopped" if stop.is_set() else "failed", _reason(error, stop))
             raise
-        self._end("stopped", None)
+        self._record_end("stopped", None)
 
-    def _end(self, state: str, reason: str | None) -> None:
+    def _record_end(self, state: str, reason: str | None) -> None:
         if self._log is None:
             return
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
@@ -135,7 +135,7 @@ class Progress:
         last, now = self._counts.get(str(table)), time.monotonic()
         if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
             try:
-                with concerning(str(table)):
+                with errors_of(str(table)):
                     rows = table.target.sink().count_rows()
             except (
                 SinkError,

@@ -191,7 +191,9 @@ def _publication(probe: Probe) -> Iterator[Finding]:
     if not probe.tables:
         yield Finding("publication", "warning", f"Publication {probe.publication} has no tables.",
                       f"ALTER PUBLICATION {name} ADD TABLE …;")  # fmt: skip
-    kinds = _published_kinds(probe)
+    sql = "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s"
+    flags = probe.query(sql, probe.publication)[0]
+    kinds = dict(zip(("insert", "update", "delete", "truncate"), flags, strict=True))
     missing = [kind for kind, published in kinds.items() if not published]
     if missing:
         text = f"Publication {probe.publication} leaves out {', '.join(missing)}: the lake will not see them."
@@ -202,11 +204,6 @@ def _publication(probe: Probe) -> Iterator[Finding]:
 
 def _count(tables: list[PublishedTable]) -> str:
     return f"{len(tables)} table" + ("" if len(tables) == 1 else "s")
-
-
-def _published_kinds(probe: Probe) -> dict[str, bool]:
-    sql = "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s"
-    return dict(zip(("insert", "update", "delete", "truncate"), probe.query(sql, probe.publication)[0], strict=True))
 
 
 def _select(probe: Probe) -> Iterator[Finding]:

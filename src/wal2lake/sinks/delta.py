@@ -36,7 +36,7 @@ from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.failures import failure
 from wal2lake.sinks.folder import Folder
-from wal2lake.sinks.rewrite import Rewrite, Target, holds, merge
+from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "20",
@@ -67,21 +67,21 @@ class DeltaSink:
 
     def state(self) -> SinkState | None:
         """The version, applied LSN and columns; None if nothing is there. Raises TargetError if it is not ours."""
-        with self._mapped():
+        with self._mapped_errors():
             table = self._open()
             return None if table is None else self._state(table)
 
     def count_rows(self) -> int:
         """The rows of the newest version, from the log's statistics alone; 0 if nothing is there."""
-        with self._mapped():
+        with self._mapped_errors():
             table = self._open()
             counts = [] if table is None else _files(table)["num_records"].to_pylist()
             return sum(count or 0 for count in counts)
 
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write durable Parquet files, of which no reader knows until commit_files names them."""
-        with self._mapped():
-            return write_data_files(self._folder, _given(batches), schema)
+        with self._mapped_errors():
+            return write_data_files(self._folder, _marking_given_errors(batches), schema)
 
     def read_files(self, actions: Iterable[FileAction], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of Parquet files of write_files, whether a commit names them by now or not."""
@@ -99,10 +99,10 @@ class DeltaSink:
     ) -> bool:
         """``Sink.commit_files``, with the end LSN in the Delta commit that names the files."""
         _refuse_case_twins(schema)
-        with self._mapped():
+        with self._mapped_errors():
             table = self._open()
             other = table is not None and plan_id is not None and not self._holds_snapshot(table, plan_id)
-            if self._done(table, lsn, applied, by_another=other):
+            if self._is_applied(table, lsn, applied, by_another=other):
                 return False
             if table is None:
                 self._create(actions, lsn, schema, plan_id)
@@ -118,16 +118,16 @@ class DeltaSink:
 
         Returns whether ``maintain`` is due.
         """
-        with self._mapped():
+        with self._mapped_errors():
             table = self._open()
-            if self._done(table, lsn, applied):
+            if self._is_applied(table, lsn, applied):
                 return False
             assert table is not None
             return self._apply(table, merge(self._target(table), folded), lsn, converges_lsn)
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
-        with self._mapped():
+        with self._mapped_errors():
             return holds(self._target(self._require_table()), keys)
 
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
@@ -136,7 +136,7 @@ class DeltaSink:
         Existing rows get ``fill``'s value in a new column, else NULL, in the same commit that adds it, so that
         doing it again does nothing. Columns that ``schema`` lacks stay. Raises SchemaChangeError for other changes.
         """
-        with self._mapped():
+        with self._mapped_errors():
             table = self._require_table()
             have = _columns(table)
             want = _evolved(have, schema)
@@ -158,7 +158,7 @@ class DeltaSink:
         Every merge leaves the files that it rewrote, so a long retention costs disk, and a short one cuts queries off
         that run longer. Files of writers that never committed go after ``orphan_hours``: longer than any snapshot.
         """
-        with self._mapped():
+        with self._mapped_errors():
             table = self._require_table()
             target = self._target(table)
             small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
@@ -205,7 +205,7 @@ class DeltaSink:
     def _holds_snapshot(self, table: DeltaTable, plan_id: str) -> bool:
         return bool(table.transaction_version(self._snapshot_id) == int(plan_id, 16))
 
-    def _done(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
+    def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told.
 
         ``by_another``: what is applied there is not of the snapshot that ``lsn`` is of.
@@ -229,7 +229,7 @@ class DeltaSink:
             create_table_with_add_actions(
                 self.uri,
                 Schema.from_arrow(schema),
-                [_add(action, schema) for action in actions],
+                [_add_action(action, schema) for action in actions],
                 mode="error",
                 configuration=PROPERTIES,
                 commit_properties=self._properties(lsn, plan_id),
@@ -261,7 +261,7 @@ class DeltaSink:
         with self._durably(table):
             table.create_write_transaction(
                 [
-                    *(_add(action, schema, changed) for action in actions),
+                    *(_add_action(action, schema, changed) for action in actions),
                     *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
                 ],
                 mode="append",
@@ -288,7 +288,7 @@ class DeltaSink:
                     commit_properties=self._properties(None),
                 )
             table.create_write_transaction(
-                [_add(action, schema) for action in actions],
+                [_add_action(action, schema) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
                 commit_properties=self._properties(lsn, plan_id),
@@ -296,16 +296,16 @@ class DeltaSink:
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
         filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
-        target = Target(self._folder, schema, _files(table))
+        target = CommittedFiles(self._folder, schema, _files(table))
         batches = (
-            _with(batch, filled)
+            _with_values(batch, filled)
             for path in target.files["path"].to_pylist()
             for batch in read_batches(self._folder, path, schema)
         )
         self._replace(table, write_data_files(self._folder, batches, schema), schema, None)
 
-    def _target(self, table: DeltaTable) -> Target:
-        return Target(self._folder, _columns(table), _files(table))
+    def _target(self, table: DeltaTable) -> CommittedFiles:
+        return CommittedFiles(self._folder, _columns(table), _files(table))
 
     def _require(self, table: DeltaTable, schema: pa.Schema) -> None:
         if not _columns(table).equals(schema):
@@ -354,7 +354,7 @@ class DeltaSink:
         self._folder.sync(written)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _mapped_errors(self) -> Iterator[None]:
         """Every failure of the library or the system is one of ours; what ``batches`` raise stays what it is.
 
         So does an exception of Arrow: outside of files, which read_batches minds, it is the rows' or the code's.
@@ -376,7 +376,7 @@ class _GivenError(Exception):
     """Whoever made the rows failed, and not the table that they are for; the cause says how."""
 
 
-def _given(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _marking_given_errors(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except Exception as error:
@@ -392,12 +392,12 @@ def _files(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=False))
 
 
-def _add(action: FileAction, schema: pa.Schema, changed: bool = True) -> AddAction:
+def _add_action(action: FileAction, schema: pa.Schema, changed: bool = True) -> AddAction:
     stats = statistics_json(action, schema)
     return AddAction(action.path, action.size, {}, action.modification_time, changed, stats)
 
 
-def _with(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:
+def _with_values(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:
     columns: list[Any] = list(batch.columns)
     for place, value in values.items():
         columns[place] = pa.repeat(value, batch.num_rows)

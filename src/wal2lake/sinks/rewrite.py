@@ -26,7 +26,7 @@ from wal2lake.sinks.folder import Folder
 
 
 @dataclass(frozen=True)
-class Target:
+class CommittedFiles:
     """A table's committed files. ``files``: columns path, size_bytes, and min and max (structs by column)."""
 
     folder: Folder
@@ -66,18 +66,18 @@ class Rewrite:
     batches: Iterator[pa.RecordBatch]
 
 
-def merge(target: Target, folded: Folded | FoldedRows) -> Rewrite:
+def merge(target: CommittedFiles, folded: Folded | FoldedRows) -> Rewrite:
     """Plan the commit that applies the fold. Raises TargetError when the target lacks a row that it builds on."""
     if isinstance(folded, FoldedRows):
         return _merge_rows(target, folded)
     keys = pa.concat_tables([folded.upserts.select(folded.key), folded.deletes.select(folded.key)])
     index = RowIndex(_cast(keys, target.schema))
     hits = [] if folded.truncated else _find(target, index, keys)
-    rows = _complete(target, folded, index, hits)
+    rows = _fill_from_target(target, folded, index, hits)
     return _rewrite(target, folded.truncated, hits, rows)
 
 
-def holds(target: Target, keys: pa.Table) -> Mask:
+def holds(target: CommittedFiles, keys: pa.Table) -> Mask:
     """bool[keys]: the target has a row with these values in these columns, bit for bit."""
     keys = _cast(keys, target.schema)
     index = RowIndex(keys)
@@ -88,7 +88,7 @@ def holds(target: Target, keys: pa.Table) -> Mask:
     return found
 
 
-def _merge_rows(target: Target, folded: FoldedRows) -> Rewrite:
+def _merge_rows(target: CommittedFiles, folded: FoldedRows) -> Rewrite:
     come = np.flatnonzero(folded.net > 0)
     go = np.flatnonzero(folded.net < 0)
     hits = []
@@ -99,13 +99,13 @@ def _merge_rows(target: Target, folded: FoldedRows) -> Rewrite:
     return _rewrite(target, folded.truncated, hits, _cast(rows, target.schema, whole=True))
 
 
-def _rewrite(target: Target, truncated: bool, hits: list[Hits], rows: pa.Table) -> Rewrite:
-    kept = chain.from_iterable(_kept(target, hit) for hit in hits)
+def _rewrite(target: CommittedFiles, truncated: bool, hits: list[Hits], rows: pa.Table) -> Rewrite:
+    kept = chain.from_iterable(_rows_kept(target, hit) for hit in hits)
     removed = target.files["path"].to_pylist() if truncated else [hit.path for hit in hits]
     return Rewrite(removed, chain(kept, rows.to_batches()))
 
 
-def _find(target: Target, index: RowIndex, rows: pa.Table, copies: Ids | None = None) -> list[Hits]:
+def _find(target: CommittedFiles, index: RowIndex, rows: pa.Table, copies: Ids | None = None) -> list[Hits]:
     """Where the target has the rows of ``index``; of the i-th row no more than ``copies[i]`` (None: all there are)."""
     left = None
     if copies is not None:
@@ -124,20 +124,20 @@ def _find(target: Target, index: RowIndex, rows: pa.Table, copies: Ids | None = 
     return found
 
 
-def _find_in(target: Target, path: str, index: RowIndex, columns: list[str], left: Ids | None) -> Hits:
+def _find_in(target: CommittedFiles, path: str, index: RowIndex, columns: list[str], left: Ids | None) -> Hits:
     start, positions, ids = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for rows in target.rows_in(path, columns):
         of = index.find(rows)
         at = np.flatnonzero(of >= 0)
         if left is not None:
-            at = at[_take_copies(of[at], left)]
+            at = at[_take_at_most(of[at], left)]
         positions.append(at + start)
         ids.append(of[at])
         start += rows.num_rows
     return Hits(path, np.concatenate(positions), np.concatenate(ids))
 
 
-def _take_copies(ids: Ids, left: Ids) -> Mask:
+def _take_at_most(ids: Ids, left: Ids) -> Mask:
     """Which of these rows to take so that none is taken more than ``left`` times; counts them off."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
@@ -148,7 +148,7 @@ def _take_copies(ids: Ids, left: Ids) -> Mask:
     return taken
 
 
-def _kept(target: Target, hit: Hits) -> Iterator[pa.RecordBatch]:
+def _rows_kept(target: CommittedFiles, hit: Hits) -> Iterator[pa.RecordBatch]:
     """The file's rows without the hits."""
     start = 0
     for batch in read_batches(target.folder, hit.path, target.schema):
@@ -159,7 +159,7 @@ def _kept(target: Target, hit: Hits) -> Iterator[pa.RecordBatch]:
         yield batch.filter(pa.array(stays))
 
 
-def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits]) -> pa.Table:
+def _fill_from_target(target: CommittedFiles, folded: Folded, index: RowIndex, hits: list[Hits]) -> pa.Table:
     """The upserts in the target's columns, with the values that stay the target's filled in from there.
 
     Those are the unknown ones, which must be there, and the columns that are not published (any more).
@@ -170,7 +170,7 @@ def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits])
     if not needed or not rows.num_rows:
         return rows
     found = index.find(_cast(folded.source_key, target.schema))
-    held, place = _lookup(target, hits, needed, index.distinct)
+    held, place = _read_hits(target, hits, needed, index.distinct)
     place = np.where(found >= 0, place[found], -1)
     for name, mask in folded.unknown.items():
         if (place[mask] < 0).any():
@@ -187,7 +187,7 @@ def _complete(target: Target, folded: Folded, index: RowIndex, hits: list[Hits])
     return rows
 
 
-def _lookup(target: Target, hits: list[Hits], columns: list[str], ids: int) -> tuple[pa.Table, Ids]:
+def _read_hits(target: CommittedFiles, hits: list[Hits], columns: list[str], ids: int) -> tuple[pa.Table, Ids]:
     """The target's values in the rows hit, and for each id its row there, −1: none."""
     schema = pa.schema([target.schema.field(name) for name in columns])
     pieces, place, count = [schema.empty_table()], np.full(ids, -1), 0

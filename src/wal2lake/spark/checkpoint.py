@@ -47,7 +47,7 @@ def require_readable(checkpoint: Path, beginning: int) -> None:
     """Put the checkpoint aside, with a warning, unless Spark can go on from it; ``beginning``: where the log begins."""
     damage = _damage(checkpoint, beginning)
     if damage is None:
-        _forget_checksums(checkpoint)
+        _remove_stale_checksums(checkpoint)
         return
     aside = checkpoint.with_name(f"{checkpoint.name}~unreadable-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
     checkpoint.rename(aside)
@@ -60,7 +60,7 @@ def _damage(checkpoint: Path, beginning: int) -> str | None:
     planned, done = _batches(offsets), _batches(commits)
     try:
         metadata = checkpoint / "metadata"
-        if metadata.exists() and (_is_contradicted(metadata) or "id" not in json.loads(metadata.read_text())):
+        if metadata.exists() and (_contradicts_checksums(metadata) or "id" not in json.loads(metadata.read_text())):
             raise ValueError
         for number in planned:
             _lsn(offsets / str(number))
@@ -82,7 +82,7 @@ def _batches(folder: Path) -> list[int]:
 
 def _lines(path: Path) -> Sequence[Any]:
     """What follows the version; raises ValueError when that is not what Spark wrote."""
-    if _is_contradicted(path):
+    if _contradicts_checksums(path):
         raise ValueError(f"{path.name} is not what its checksums are of")
     version, *lines = path.read_text().strip().splitlines() or [""]
     if not _VERSION.fullmatch(version) or not lines:
@@ -97,29 +97,29 @@ def _lsn(path: Path) -> int:
     return int(offset["lsn"])
 
 
-def _is_contradicted(path: Path) -> bool:
+def _contradicts_checksums(path: Path) -> bool:
     """Its checksums are whole, and of other bytes. What is torn or not there says nothing."""
-    found, due = _checksums(path), _checksums_due(path)
+    found, due = _stored_checksums(path), _computed_checksums(path)
     return found != due and found[: len(_SUMS_BEGIN)] == _SUMS_BEGIN and len(found) == len(due)
 
 
-def _checksums(path: Path) -> bytes:
+def _stored_checksums(path: Path) -> bytes:
     try:
         return path.with_name(f".{path.name}.crc").read_bytes()
     except FileNotFoundError:
         return b""
 
 
-def _checksums_due(path: Path) -> bytes:
+def _computed_checksums(path: Path) -> bytes:
     data = path.read_bytes()
     parts = (data[at : at + _SUMS_OF] for at in range(0, len(data), _SUMS_OF))
     return _SUMS_BEGIN + b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
 
 
-def _forget_checksums(checkpoint: Path) -> None:
+def _remove_stale_checksums(checkpoint: Path) -> None:
     """Those that are torn, or have lost their file: Hadoop refuses a file for that, and without any it reads it."""
     for folder in (checkpoint, checkpoint / "offsets", checkpoint / "commits"):
         for sums in folder.glob(".*.crc"):
             path = folder / sums.name[1 : -len(".crc")]
-            if not path.exists() or _checksums(path) != _checksums_due(path):
+            if not path.exists() or _stored_checksums(path) != _computed_checksums(path):
                 sums.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Item, Result
-from wal2lake.tables.failures import SparkLostError, concerning
+from wal2lake.tables.failures import SparkLostError, errors_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def run_tasks(
 def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeError:
     """The task's result, or the error it raised; without a JVM, for tests and single items."""
     try:
-        with concerning(str(item)):
+        with errors_of(str(item)):
             return task(item)
     except Wal2LakeError as error:
         return error

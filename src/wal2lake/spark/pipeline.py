@@ -94,15 +94,15 @@ class SparkJobs:
         if not tag:
             return run_tasks(self._spark, task, items)
         try:
-            with _without_java():
+            with _suppressing_jvm_loss():
                 self._spark.sparkContext.addJobTag(tag)
             return run_tasks(self._spark, task, items)
         finally:
-            with _without_java():
+            with _suppressing_jvm_loss():
                 self._spark.sparkContext.removeJobTag(tag)
 
     def cancel(self, tag: str) -> None:
-        with _without_java():
+        with _suppressing_jvm_loss():
             self._spark.sparkContext.cancelJobsWithTag(tag)
 
 
@@ -132,6 +132,6 @@ class SparkStream:
         self._query.stop()
 
 
-def _without_java() -> suppress:
+def _suppressing_jvm_loss() -> suppress:
     """A JVM that is gone is noticed by whatever it was to do; a tag of its jobs matters no more."""
     return suppress(PySparkException, Py4JError, OSError)

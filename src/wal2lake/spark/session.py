@@ -35,7 +35,7 @@ def build_session(config: Config) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with _own_ctrl_c():
+        with _keeping_sigint_handler():
             start_jvm(settings)
             return builder.getOrCreate()
     except PySparkException as error:
@@ -45,7 +45,7 @@ def build_session(config: Config) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _own_ctrl_c() -> Iterator[None]:
+def _keeping_sigint_handler() -> Iterator[None]:
     """Spark takes SIGINT for itself when it starts in the main thread; who had a handler of their own keeps it."""
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -67,7 +67,8 @@ def running_session() -> SparkSession | None:
 def session_settings(config: Config) -> dict[str, str]:
     """Every setting the session is built with: the defaults for its master, overridden by [spark]."""
     master = config.spark.get("spark.master", "local[*,4]")  # ,4: a failed task is tried again
-    return {"spark.master": master, **_DEFAULTS, **(_local() if _is_local(master) else {}), **config.spark}
+    local = master == "local" or master.startswith("local[")
+    return {"spark.master": master, **_DEFAULTS, **(_local() if local else {}), **config.spark}
 
 
 _DEFAULTS: Mapping[str, str] = {
@@ -80,22 +81,13 @@ _DEFAULTS: Mapping[str, str] = {
 
 def _local() -> dict[str, str]:
     """One machine: loopback only, few shuffle partitions, and checkpoints by plain rename, which is quicker."""
+    package = "org.apache.spark.sql.execution.streaming"
+    if not pyspark.__version__.startswith("4.0."):
+        package += ".checkpointing"  # Spark 4.1 moved the class there
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-        "spark.sql.streaming.checkpointFileManagerClass": _checkpoint_manager(),
+        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.FileSystemBasedCheckpointFileManager",
     }
-
-
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
-
-
-def _checkpoint_manager() -> str:
-    """Spark 4.1 moved the class to a package of its own."""
-    package = "org.apache.spark.sql.execution.streaming"
-    if not pyspark.__version__.startswith("4.0."):
-        package += ".checkpointing"
-    return f"{package}.FileSystemBasedCheckpointFileManager"

@@ -169,12 +169,12 @@ class StreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _offsets(self) -> Offsets:
         if self._opened is None:
-            _outlive_sigterm()
+            _ignore_sigterm()
             self._opened = Offsets(ChangeLog.open(self._options.log), self._options)
         return self._opened
 
 
-def _outlive_sigterm() -> None:
+def _ignore_sigterm() -> None:
     """Spark ends a query with SIGTERM and a closed socket; ignoring the first lets the second run ``stop()``."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: None)

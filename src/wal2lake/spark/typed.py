@@ -19,7 +19,7 @@ from wal2lake.apply.envelope import ENVELOPE, envelope, envelope_schema
 from wal2lake.apply.unify import widens
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
-from wal2lake.columnar.types import TableColumn, TableSchema
+from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import ConfigError, SchemaChangeError
 from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
 
@@ -178,11 +178,8 @@ def _unpublished(op: pa.ChunkedArray, schema: TableSchema, target: pa.Schema) ->
     mine = {column.name: column for column in schema.columns}
     columns = [name for name in target.names if name not in _OWN]
     absent = [name for name in columns if name not in mine]
-    unsent = [name for name in columns if name not in mine or not _in_delete(mine[name], schema)]
+    # a delete carries the whole row under REPLICA IDENTITY FULL, else the key
+    full = schema.replica_identity == "f"
+    unsent = [name for name in columns if name not in mine or not (full or mine[name].key)]
     lists = pa.array([absent, unsent, columns], _UNPUBLISHED.type)
     return lists.take(pc.if_else(pc.equal(op, "T"), 2, pc.if_else(pc.equal(op, "D"), 1, 0)))
-
-
-def _in_delete(column: TableColumn, schema: TableSchema) -> bool:
-    """A delete carries the whole row under REPLICA IDENTITY FULL, else the key."""
-    return column.key or schema.replica_identity == "f"

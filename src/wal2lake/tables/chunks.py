@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC, SchemaChangeError
-from wal2lake.tables.state import Chunk, Column, SnapshotPlan, new_plan_id
+from wal2lake.tables.state import Chunk, PlannedColumn, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
     from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
@@ -48,7 +48,7 @@ def plan_snapshot(
         digest=table_schema(table).digest,
         key=mirror_key(table),
         columns=tuple(
-            Column(c.name, c.attnum, c.type_oid, c.typmod, c.base_oid, c.key)
+            PlannedColumn(c.name, c.attnum, c.type_oid, c.typmod, c.base_oid, c.key)
             for c in columns_as_read(table, text_columns)
         ),
         chunks=plan_chunks(table.blocks, chunk_bytes, parallelism),

@@ -39,7 +39,7 @@ _TEXTS = {25, 1043}  # text, varchar: the same characters in either
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceRelation:
     """Where to ask about a table, as it is now."""
 
     dsn: str
@@ -64,7 +64,7 @@ class Follower:
     """Brings one table's target to the schemas that the log announces."""
 
     table: Table
-    source: Source
+    source: SourceRelation
 
     def follow(self, versions: Sequence[TableSchema], start: int, end: int, *, announced: bool) -> Fill:
         """Bring the target to the newest of ``versions``, which come in this order in the batch (start, end];

@@ -66,14 +66,14 @@ TABLE_ERRORS = (
 
 
 @contextmanager
-def concerning(relation: str) -> Iterator[None]:
+def errors_of(relation: str) -> Iterator[None]:
     """What the block does is one table's work; every exception leaves it as one of our errors."""
     try:
         yield
     except (Wal2LakeError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of delta-rs is no Exception
-        raise _foreseen(error, relation) or _defect(error, relation) from error
+        raise _system_error(error, relation) or _defect(error, relation) from error
 
 
 @contextmanager
@@ -85,14 +85,14 @@ def reading_log(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         hint = "The system says so of its files; it is tried again."
-        raise SparkLostError(f"The change log {path} cannot be read now: {_said(error)}.", hint=hint) from error
+        raise SparkLostError(f"The change log {path} cannot be read now: {_reason(error)}.", hint=hint) from error
     except Exception as error:
         hint = "Run `wal2lake log verify`, and restore what it names from a copy of the log's folder."
         message = f"The change log {path} cannot be read: {type(error).__name__} at {_place(error)}."
         raise LogCorruptError(message, hint=hint) from error
 
 
-def _foreseen(error: BaseException, relation: str) -> Wal2LakeError | None:
+def _system_error(error: BaseException, relation: str) -> Wal2LakeError | None:
     """The error for what a system lacks or a server says."""
     if isinstance(error, psycopg.Error):
         return map_error(error)
@@ -103,14 +103,15 @@ def _foreseen(error: BaseException, relation: str) -> Wal2LakeError | None:
         hint = "Make room and start again: nothing is lost, the work goes on where it was."
         return LogFullError("A disk is full.", hint=hint, relation=relation)
     if isinstance(error, OSError):
-        return SparkLostError(f"The system failed: {_said(error)}.", hint="It is tried again.", relation=relation)
+        return SparkLostError(f"The system failed: {_reason(error)}.", hint="It is tried again.", relation=relation)
     return None
 
 
 def _defect(error: BaseException, relation: str) -> DefectError:
     """An exception's own text may quote values, and so may its causes': only the lines of code that it passed are
     logged."""
-    _logger.error("%s in the work for %s:\n%s", type(error).__name__, relation, _passed(error))
+    passed = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    _logger.error("%s in the work for %s:\n%s", type(error).__name__, relation, passed)
     return DefectError(
         f"wal2lake cannot handle this table: {type(error).__name__} at {_place(error)}.",
         hint="Please report this sentence, and what was done to the table last. Every start tries it again; "
@@ -119,12 +120,8 @@ def _defect(error: BaseException, relation: str) -> DefectError:
     )
 
 
-def _said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
-
-
-def _passed(error: BaseException) -> str:
-    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
 def _place(error: BaseException) -> str:
@@ -135,7 +132,7 @@ def _place(error: BaseException) -> str:
 
 
 @contextmanager
-def reading(table: PublishedTable) -> Iterator[None]:
+def reading_table(table: PublishedTable) -> Iterator[None]:
     """What the server refuses in the block is refused for this table; what passes (ConnectError …) stays what it is.
 
     Some of its SQLSTATEs stand for other things elsewhere: 58P01, a missing file, for WAL that a slot lost.

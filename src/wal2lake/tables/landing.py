@@ -27,7 +27,7 @@ _PART_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SnapshotFiles:
     """Files that one snapshot read."""
 
     snapshot: SnapshotIdentity
@@ -51,28 +51,28 @@ def target_schema(schema: TableSchema, target: Target) -> pa.Schema:
     return envelope_schema(schema) if target.mode == "append" else schema.arrow_schema
 
 
-def stages_of(chunks: Sequence[DoneChunk]) -> list[Stage]:
+def stages_of(chunks: Sequence[DoneChunk]) -> list[SnapshotFiles]:
     """The chunks' files by the snapshot that read them, oldest first."""
-    stages: dict[SnapshotIdentity, Stage] = {}
+    stages: dict[SnapshotIdentity, SnapshotFiles] = {}
     for chunk in chunks:
-        stage = stages.setdefault(chunk.snapshot, Stage(chunk.snapshot, []))
+        stage = stages.setdefault(chunk.snapshot, SnapshotFiles(chunk.snapshot, []))
         stage.actions.extend(chunk.actions)
     return sorted(stages.values(), key=lambda stage: (stage.snapshot.bound_lsn, stage.snapshot.xmax))
 
 
-def parts_of(stage: Stage) -> list[Stage]:
+def parts_of(stage: SnapshotFiles) -> list[SnapshotFiles]:
     """The stage in parts of about _PART_ROWS rows. No two rows of a snapshot have one key, so any order will do."""
-    parts, rows = [Stage(stage.snapshot, [])], 0
+    parts, rows = [SnapshotFiles(stage.snapshot, [])], 0
     for action in stage.actions:
         if rows >= _PART_ROWS:
-            parts.append(Stage(stage.snapshot, []))
+            parts.append(SnapshotFiles(stage.snapshot, []))
             rows = 0
         parts[-1].actions.append(action)
         rows += action.rows
     return parts
 
 
-def commit_stages(sink: Sink, stages: Sequence[Stage], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
+def commit_stages(sink: Sink, stages: Sequence[SnapshotFiles], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
     """Commit the oldest files, then for each later stage delete the keys it read, and commit its files.
 
     The first bears the plan's id: a table that stands at the same LSN by another snapshot is replaced like any other.
@@ -100,7 +100,7 @@ def _standing(sink: Sink, lsn: int) -> int | None:
     return None if state is None else state.applied_lsn
 
 
-def _deletes(sink: Sink, stage: Stage, key: Sequence[str], schema: pa.Schema) -> Folded:
+def _deletes(sink: Sink, stage: SnapshotFiles, key: Sequence[str], schema: pa.Schema) -> Folded:
     keys = pa.schema([schema.field(name) for name in key])
     deletes = pa.Table.from_batches(sink.read_files(stage.actions, keys), keys)
     return Folded(tuple(key), False, schema.empty_table(), deletes, {}, keys.empty_table())

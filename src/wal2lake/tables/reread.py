@@ -25,8 +25,8 @@ from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.tables import rows_by_key
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunks import columns_as_read, table_schema
-from wal2lake.tables.evolve import Source
-from wal2lake.tables.failures import reading
+from wal2lake.tables.evolve import SourceRelation
+from wal2lake.tables.failures import reading_table
 from wal2lake.tables.target import Target
 
 Mask = npt.NDArray[np.bool_]
@@ -61,10 +61,10 @@ def complete(folded: Folded, orphaned: Mask, rows: pa.Table) -> Folded:
         again = pa.array(at, mask=~(mask & (at >= 0)))
         value = pc.if_else(again.is_valid(), rows[name].take(again), upserts[name])
         upserts = upserts.set_column(upserts.schema.get_field_index(name), upserts.schema.field(name), value)
-    return _without(replace(folded, upserts=upserts, unknown=unknown), orphaned & (at < 0))
+    return _drop_upserts(replace(folded, upserts=upserts, unknown=unknown), orphaned & (at < 0))
 
 
-def _without(folded: Folded, gone: Mask) -> Folded:
+def _drop_upserts(folded: Folded, gone: Mask) -> Folded:
     """Pass over upserts whose row is gone; what the target has under their keys goes as well."""
     keep = pa.array(~gone)
     keys = folded.upserts.select(list(folded.key)).filter(pa.array(gone))
@@ -77,7 +77,7 @@ def _without(folded: Folded, gone: Mask) -> Folded:
     )
 
 
-def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table, LSN]:
+def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[pa.Table, LSN]:
     """The rows of the source that have these keys now, and the LSN from which on the log alone says what they hold.
 
     None when the table is not published any more. Raises LockedError when somebody's lock is in the way.
@@ -88,7 +88,7 @@ def read_again(keys: pa.Table, source: Source, target: Target) -> tuple[pa.Table
         if table is None:
             return keys.slice(0, 0), LSN(0)
         table = replace(table, columns=columns_as_read(table, target.text_columns))
-        with reading(table):
+        with reading_table(table):
             rows, bound = rows_by_key(connection, table, key_texts(keys))
     schema = table_schema(table)
     arrays = (

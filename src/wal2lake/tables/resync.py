@@ -16,8 +16,8 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
 from wal2lake.tables.exclusive import exclusive
-from wal2lake.tables.folder import TableFolder, known_tables
 from wal2lake.tables.table import snapshots_root
+from wal2lake.tables.table_folder import TableFolder, known_tables
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
             if name not in known:
                 have = f"It knows {', '.join(known)}." if known else "It has read none yet."
                 raise ConfigError(f"The pipeline {config.pipeline.name!r} knows no table {name}.", hint=have)
-        return {name: _put_aside(config, *known[name]) for name in dict.fromkeys(names)}
+        return {name: _move_aside(config, *known[name]) for name in dict.fromkeys(names)}
 
 
-def _put_aside(config: Config, namespace: str, name: str) -> Path | None:
+def _move_aside(config: Config, namespace: str, name: str) -> Path | None:
     """Nothing of the table's folder is read: it may be here because of a file there that is damaged."""
     folder, target = TableFolder(snapshots_root(config), namespace, name), Target.of(config, namespace, name)
     lake, aside = Path(target.sink().uri), None

@@ -35,7 +35,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlannedColumn:
     """A column as the snapshot reads it, OIDs as in the catalog (0 for one that lands as its output text)."""
 
     name: str
@@ -62,7 +62,7 @@ class SnapshotPlan:
     heap: str
     digest: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PlannedColumn, ...]
     chunks: tuple[Chunk, ...]
     attributes: int = 0
 
@@ -138,9 +138,14 @@ class TableState:
             "state": self.stage,
             "needs_lsn": None if self.needs_lsn is None else str(LSN(self.needs_lsn)),
             "quarantine": self.quarantine and asdict(self.quarantine),
-            "landed": self.landed and _landed_to_json(self.landed),
+            "landed": self.landed
+            and {
+                **asdict(self.landed),
+                "snapshots": [json.loads(snapshot.to_json()) for snapshot in self.landed.snapshots],
+            },
             "followed": asdict(self.followed),
-            "plan": self.plan and _plan_to_json(self.plan),
+            # chunks follow one another, so where each begins says all
+            "plan": self.plan and {**asdict(self.plan), "chunks": [chunk.block_from for chunk in self.plan.chunks]},
         }
 
     @classmethod
@@ -188,21 +193,12 @@ def _followed_from_json(document: Json) -> Followed:
     return Followed(document["attnums"], digests, types, lapsed, document["lsn"])
 
 
-def _landed_to_json(landed: Landed) -> Json:
-    return {**asdict(landed), "snapshots": [json.loads(snapshot.to_json()) for snapshot in landed.snapshots]}
-
-
 def _landed_from_json(document: Json) -> Landed:
     return replace(Landed(**document), snapshots=tuple(map(_snapshot_from, document["snapshots"])))
-
-
-def _plan_to_json(plan: SnapshotPlan) -> Json:
-    """Chunks follow one another, so where each begins says all."""
-    return {**asdict(plan), "chunks": [chunk.block_from for chunk in plan.chunks]}
 
 
 def _plan_from_json(document: Json) -> SnapshotPlan:
     bounds = pairwise([*document["chunks"], None])
     chunks = tuple(Chunk(number, first, after) for number, (first, after) in enumerate(bounds))
-    columns = tuple(Column(**column) for column in document["columns"])
+    columns = tuple(PlannedColumn(**column) for column in document["columns"])
     return SnapshotPlan(**{**document, "key": tuple(document["key"]), "columns": columns, "chunks": chunks})

@@ -18,8 +18,8 @@ from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.tables.folder import TableFolder, known_tables
 from wal2lake.tables.state import Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
+from wal2lake.tables.table_folder import TableFolder, known_tables
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
@@ -101,11 +101,11 @@ class Table:
 
         What an earlier try has read is void: who knows which changes went unheard since.
         """
-        self._become(TableState("init", LSN(lsn)))
+        self._set_state(TableState("init", LSN(lsn)))
 
     def begin_copy(self, plan: SnapshotPlan) -> None:
         """It is read by ``plan``; whatever an earlier one had read is forgotten."""
-        self._become(TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan)))
+        self._set_state(TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan)))
         self.folder.remove_chunks(but=plan.plan_id)
 
     def resume_copy(self) -> None:
@@ -143,7 +143,7 @@ class Table:
             plan = None
         self._change(stage="quarantined", needs_lsn=kept, quarantine=quarantine, plan=plan)
 
-    def pass_over(self) -> None:
+    def discard_copy(self) -> None:
         """The stream goes past changes of a table that is not in the lake, so what was read of it is out of date."""
         if self.state.plan is not None and not self.in_lake:
             self._change(plan=None)
@@ -155,12 +155,12 @@ class Table:
     def give_up(self) -> None:
         """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
         if not self.in_lake:
-            self._become(TableState())
+            self._set_state(TableState())
 
     def _change(self, **values: Any) -> None:
-        self._become(replace(self.state, **values))
+        self._set_state(replace(self.state, **values))
 
-    def _become(self, state: TableState) -> None:
+    def _set_state(self, state: TableState) -> None:
         if state != self.state:
             self.folder.write(state)
             self.state = state

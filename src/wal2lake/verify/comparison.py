@@ -77,7 +77,12 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
     found = [column for column in table.columns if column.name in lake]
     if not found:
         raise VerifyError("Source and lake have no column in common.", relation=str(table))
-    columns = {column.name: _compared(column, lake[column.name], finite) for column in found}
+    columns = {}
+    for column in found:
+        lake_type = lake[column.name]
+        bits = column.base_oid in _FLOATS and lake_type in _LAKE_FLOATS
+        infinite = lake_type.startswith(("decimal", "date", "timestamp"))
+        columns[column.name] = ComparedColumn(column.name, column.output_function, lake_type, bits, finite and infinite)
     key = _key(table, found)
     return Comparison(
         table,
@@ -86,12 +91,6 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
         key[0].base_oid in _INTEGERS and lake[key[0].name] in _LAKE_INTEGERS,
         tuple(column.name for column in table.columns if column.name not in lake),
     )
-
-
-def _compared(column: CatalogColumn, lake_type: str, finite: bool) -> ComparedColumn:
-    bits = column.base_oid in _FLOATS and lake_type in _LAKE_FLOATS
-    infinite = lake_type.startswith(("decimal", "date", "timestamp"))
-    return ComparedColumn(column.name, column.output_function, lake_type, bits, finite and infinite)
 
 
 def _key(table: PublishedTable, found: list[CatalogColumn]) -> list[CatalogColumn]:

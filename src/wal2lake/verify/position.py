@@ -127,7 +127,11 @@ def await_tables(
         positions = [(table, table.position(lsn)) for table in behind]
         log.refresh()  # after the lake was looked at, so the log is never behind what the lake has
         durable = log.durable_lsn()
-        unfinished = [(t, p) for t, p in positions if durable < lsn or p is None or not _is_complete(log, t, p, lsn)]
+        unfinished = [
+            (table, at)
+            for table, at in positions
+            if durable < lsn or at is None or at.version < 0 or log_touches(log, table.relation_id, at.lsn, lsn)
+        ]
         if any(position is not None and position.passed for _, position in unfinished):
             return False, None
         behind = [table for table, _ in unfinished]
@@ -139,10 +143,6 @@ def await_tables(
             return True, _explanation(behind, durable, lsn)
         say(f"Waiting for {'the change log' if durable < lsn else _names(behind)} to reach {lsn}.")
         time.sleep(_POLL_SECONDS)
-
-
-def _is_complete(log: ChangeLog, table: TableLocation, position: LakePosition, lsn: LSN) -> bool:
-    return position.version >= 0 and not log_touches(log, table.relation_id, position.lsn, lsn)
 
 
 def _explanation(behind: Sequence[TableLocation], durable: LSN, lsn: LSN) -> str:

@@ -62,6 +62,7 @@ class TableComparison:
         began = time.monotonic()
         table, window, source = self._comparison.table, self._digest.window, self._digest.digests
         lake = self._lake.digests(self._comparison, window, [self._comparison.columns])
+        missing = ", ".join(self._comparison.missing)
         return TableResult(
             namespace=table.namespace,
             name=table.name,
@@ -72,12 +73,8 @@ class TableComparison:
             ranges=len(window.bounds) + 1,
             bad_ranges=tuple(self._explain(self._differing(window, source, lake))),
             seconds=self._digest.seconds + time.monotonic() - began,
-            problem=self._missing(),
+            problem=f"the lake lacks the published columns {missing}; all others were compared" if missing else None,
         )
-
-    def _missing(self) -> str | None:
-        names = self._comparison.missing
-        return f"the lake lacks the published columns {', '.join(names)}; all others were compared" if names else None
 
     def _differing(self, window: Window, source: Digests, lake: Digests) -> list[KeyRange]:
         column = self._comparison.key[0].name

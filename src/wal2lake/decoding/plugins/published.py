@@ -67,11 +67,8 @@ class Published:
 
     def _entry(self, message: RelationMessage) -> tuple[frozenset[ChangeType], frozenset[int] | None]:
         """The actions published of a relation, and its column list (attnums), None: all columns."""
-        if message.relation_id not in self._of:
-            self._of[message.relation_id] = self._look_up(message)
-        return self._of[message.relation_id]
-
-    def _look_up(self, message: RelationMessage) -> tuple[frozenset[ChangeType], frozenset[int] | None]:
+        if message.relation_id in self._of:
+            return self._of[message.relation_id]
         actions: set[ChangeType] = set()
         lists: set[frozenset[int] | None] = set()
         for publication in self._publications:
@@ -81,7 +78,8 @@ class Published:
                 lists.add(listed)
         if len(lists) > 1:
             raise PluginError("Different column lists in different publications cannot be combined.")
-        return frozenset(actions), lists.pop() if lists else None
+        entry = self._of[message.relation_id] = frozenset(actions), lists.pop() if lists else None
+        return entry
 
     def _column_list(
         self, publication: dict[str, Any], message: RelationMessage
@@ -116,11 +114,8 @@ class Published:
         """A partition is published with any table above it."""
         chain = [relation_id]
         while parents := self._catalog.scan("pg_inherits", {"inhrelid": chain[-1]}):
-            if not self._is_partition(chain[-1]):
+            rows = self._catalog.scan("pg_class", {"oid": chain[-1]})
+            if not rows or not rows[0]["relispartition"]:
                 break
             chain.append(int(parents[0]["inhparent"]))
         return chain
-
-    def _is_partition(self, relation_id: int) -> bool:
-        rows = self._catalog.scan("pg_class", {"oid": relation_id})
-        return bool(rows and rows[0]["relispartition"])

@@ -9,41 +9,41 @@ from typing import TypeVar
 
 from wal2lake.errors import LockedError, Wal2LakeError
 from wal2lake.pipeline.apply import ApplyTask, TableBatch
-from wal2lake.tables.failures import TABLE_ERRORS, concerning
+from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 
 Result = TypeVar("Result")
 
 
 @dataclass
-class Outcomes:
+class BatchErrors:
     """``failed``: tables that cannot go on, by name, with their part and the reason. ``others``: everybody's errors,
     with the parts that met them."""
 
     failed: dict[str, tuple[TableBatch, Wal2LakeError]] = field(default_factory=dict)
     others: list[tuple[TableBatch, Wal2LakeError]] = field(default_factory=list)
 
-    def note(self, item: TableBatch, error: Wal2LakeError) -> None:
+    def add(self, item: TableBatch, error: Wal2LakeError) -> None:
         if isinstance(error, TABLE_ERRORS):
             self.failed.setdefault(str(item), (item, error))
         else:
             self.others.append((item, error))
 
     @contextmanager
-    def noting(self, item: TableBatch) -> Iterator[None]:
-        """An error of the block is noted and goes no further."""
+    def collecting(self, item: TableBatch) -> Iterator[None]:
+        """An error of the block is collected and goes no further."""
         try:
-            with concerning(str(item)):
+            with errors_of(str(item)):
                 yield
         except Wal2LakeError as error:
-            self.note(item, error)
+            self.add(item, error)
 
     def succeeded(
         self, tasks: Sequence[ApplyTask], results: Sequence[Result | Wal2LakeError]
     ) -> list[tuple[ApplyTask, Result]]:
-        """The tasks that did their work, of tables of which all did; the errors are noted."""
+        """The tasks that did their work, of tables of which all did; the errors are collected."""
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, Wal2LakeError):
-                self.note(task.batch, result)
+                self.add(task.batch, result)
         troubled = {*self.failed, *(str(item) for item, _ in self.others)}
         return [
             (task, result)

@@ -13,9 +13,9 @@ from tests.pipeline.conftest import LocalEngine, LocalJobs, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, SparkError
+from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.pipeline.snapshots import Snapshots
-from wal2lake.pipeline.waiting import Waiting
 from wal2lake.spark.pipeline import run_pipeline
 from wal2lake.tables.table import Tables
 
@@ -24,9 +24,9 @@ def test_a_wait_that_lasts_is_a_warning_once_in_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("wal2lake.pipeline.waiting._POLL_S", 0)
+    monkeypatch.setattr("wal2lake.pipeline.interrupts._POLL_S", 0)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    waiting = Waiting(threading.Event())
+    waiting = Interrupts(threading.Event())
     assert waiting.reason is None
     for now in range(100, 170):
         waiting.pause(f"For {now}.")
@@ -41,8 +41,8 @@ def test_a_wait_that_lasts_is_a_warning_once_in_a_while(
 @pytest.mark.parametrize("end", ["stop", "close"])
 def test_whoever_waits_hears_that_it_is_over(end: str) -> None:
     stop = threading.Event()
-    waiting = Waiting(stop)
-    waiting.go_on()
+    waiting = Interrupts(stop)
+    waiting.check_for_interrupts()
     stop.set() if end == "stop" else waiting.close()
     with pytest.raises(InterruptedByUser):
         waiting.pause("For ever.")
@@ -83,10 +83,10 @@ def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) 
         pid = writer.info.backend_pid
         told: list[dict[str, object]] = []
 
-        class Telling(Waiting):
+        class Telling(Interrupts):
             def pause(self, reason: str) -> None:
                 pipeline._reading.pause(reason)
-                pipeline._tick()
+                pipeline._publish_status()
                 told.append(site.status())
                 writer.commit()
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 
-class Turns:
+class FairLock:
     """A lock for a ``with`` block, first come, first served. Not to be taken twice by one thread."""
 
     def __init__(self) -> None:

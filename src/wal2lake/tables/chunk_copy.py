@@ -24,10 +24,10 @@ from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
 from wal2lake.postgres.tables import heap_files, live_columns
 from wal2lake.tables.chunks import columns_as_read, planned_schema
-from wal2lake.tables.failures import reading
-from wal2lake.tables.folder import TableFolder
+from wal2lake.tables.failures import reading_table
 from wal2lake.tables.landing import target_schema
 from wal2lake.tables.state import Chunk, DoneChunk, SnapshotPlan
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
 
 
@@ -64,7 +64,7 @@ def copy_chunk(task: CopyTask) -> int:
     messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
     batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
     try:
-        with reading(task.table):
+        with reading_table(task.table):
             actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
     except (RightsError, ServerError) as error:
         _require_columns(task, error)

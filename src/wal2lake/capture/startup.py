@@ -72,7 +72,7 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> LSN:
         try:
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
-            raise _slot_gone(config.source.slot, log) from error
+            raise _slot_gone_error(config.source.slot, log) from error
         _check_slot(state, log.identity)
         return check_position(state, writer.durable_lsn)
 
@@ -115,7 +115,7 @@ def change_log_findings(config: Config) -> list[Finding]:
             check_wal_end(connection, system.wal_lsn, durable)
             state = slot_state(connection, config.source.slot)
             if state is None:
-                raise _slot_gone(config.source.slot, log)
+                raise _slot_gone_error(config.source.slot, log)
             if not state.active and not state.lost and check_position(state, durable) < durable:
                 _compare_history(connection, state, log, durable, config.source.publication)
     except Wal2LakeError as error:
@@ -177,14 +177,14 @@ def _free_slot(connection: Connection, name: str, stop: Event) -> SlotState:
     replies: set[object] = set()
 
     def ask() -> SlotState:
-        replies.update(_replies(connection, name))
+        replies.update(_reply_times(connection, name))
         return require_slot(connection, name)
 
     patience = _PATIENCE_S + _wal_sender_timeout_s(connection)
     return patiently(ask, patience, stop, hopeless=lambda: len(replies) > 2)
 
 
-def _replies(connection: Connection, name: str) -> list[object]:
+def _reply_times(connection: Connection, name: str) -> list[object]:
     """When the slot's walsender last heard from its client; nothing if that is not known, or not ours to see."""
     query = (
         "SELECT r.reply_time FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid"
@@ -210,7 +210,7 @@ def _check_slot(state: SlotState, identity: LogIdentity) -> None:
         )
 
 
-def _slot_gone(slot: str, log: ChangeLog) -> SlotMissingError:
+def _slot_gone_error(slot: str, log: ChangeLog) -> SlotMissingError:
     return SlotMissingError(
         f"The replication slot {slot} does not exist any more, but the change log {log.storage.root} continues it.",
         hint="What happened since it was dropped is unknown. Remove the log (`wal2lake drop`) and run again: the"

@@ -19,7 +19,7 @@ _WARN_EVERY_S = 60.0
 _logger = logging.getLogger(__name__)
 
 
-class Waiting:
+class Interrupts:
     """``stop`` ends the pipeline from outside, ``close`` from inside: no batch begins any more, none goes on waiting.
 
     For all threads; each value stands for itself.
@@ -35,26 +35,16 @@ class Waiting:
         self.closed = True
 
     @property
-    def is_over(self) -> bool:
+    def is_stopping(self) -> bool:
         return self.closed or self._stop.is_set()
 
-    def go_on(self) -> None:
+    def check_for_interrupts(self) -> None:
         """Between two steps that may take long; raises InterruptedByUser when the pipeline shall end."""
-        if self.is_over:
+        if self.is_stopping:
             raise InterruptedByUser("The pipeline was told to stop.")
 
     def pause(self, reason: str) -> None:
-        """Wait a little, saying why; raises as ``go_on`` does."""
-        self._say(reason)
-        self._stop.wait(_POLL_S)
-        self.go_on()
-
-    @property
-    def reason(self) -> str | None:
-        """What is waited for right now."""
-        return self._reason if time.monotonic() - self._said < _CURRENT_S else None
-
-    def _say(self, reason: str) -> None:
+        """Wait a little, saying why; raises as ``check_for_interrupts`` does."""
         now = time.monotonic()
         if self.reason is None:
             self._began = now
@@ -64,3 +54,10 @@ class Waiting:
         if now - self._began >= _WARN_AFTER_S and now - self._warned >= _WARN_EVERY_S:
             self._warned = now
             _logger.warning("%s", reason)
+        self._stop.wait(_POLL_S)
+        self.check_for_interrupts()
+
+    @property
+    def reason(self) -> str | None:
+        """What is waited for right now."""
+        return self._reason if time.monotonic() - self._said < _CURRENT_S else None
