@@ -58,7 +58,8 @@ class RowIndex:
             return ids - 1
         found = np.ones(rows.num_rows, np.bool_)
         for level, (column, (values, pairs)) in enumerate(zip(rows.columns, self._levels, strict=True)):
-            codes = _numpy(pc.fill_null(pc.index_in(_bits(column), value_set=values), -1))
+            known = pc.fill_null(pc.index_in(_bits(column), value_set=values), -1)
+            codes: Ids = known.to_numpy(zero_copy_only=False).astype(np.int64)
             found &= codes >= 0
             if level == 0:
                 ids = codes
@@ -96,8 +97,3 @@ def _bits(column: Any) -> pa.Array:
         return array
     one_nan = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
     return one_nan.view(pa.int64() if pa.types.is_float64(array.type) else pa.int32())
-
-
-def _numpy(array: pa.Array) -> Ids:
-    found: Ids = array.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found

@@ -113,12 +113,10 @@ class Resent:
             if message.final_lsn >= self._durable:
                 self._finish()
         elif isinstance(message, Commit) and self._began is not None and message.end_lsn > self._held:
-            self._compare(_Transaction(message.end_lsn, self._began.xid, message.commit_ts))
-
-    def _compare(self, sent: _Transaction) -> None:
-        expected = self._expected.popleft() if self._expected else None
-        if expected != sent:
-            raise _other_history(f"the server has {sent}, where the log has {expected or 'none'}")
+            sent = _Transaction(message.end_lsn, self._began.xid, message.commit_ts)
+            expected = self._expected.popleft() if self._expected else None
+            if expected != sent:
+                raise _other_history(f"the server has {sent}, where the log has {expected or 'none'}")
 
     def _finish(self) -> None:
         if self._expected:

@@ -126,7 +126,8 @@ class LogicalReader:
             self.awaits = (
                 f"The slot {options.slot} is being made; it waits until the transactions that run now have ended."
             )
-            yield from _create_slot(pgconn, options.slot)
+            with contextlib.suppress(SlotExistsError):
+                yield from rows(pgconn, CreateLogicalReplicationSlot(options.slot, "pgoutput").build(version))
             self.awaits, self._create = None, False
         yield from self._check_slot(pgconn)
         command = StartLogicalReplication(options.slot, self.delivered_lsn, plugin).build(version)
@@ -239,9 +240,3 @@ def _identify(pgconn: PGconn) -> Exchange[_Identity]:
     found = yield from rows(pgconn, IdentifySystem().build(pgconn.server_version))
     system_id, timeline, wal_lsn = found[0][:3]
     return _Identity(str(system_id), int(str(timeline)), LSN.parse(str(wal_lsn)))
-
-
-def _create_slot(pgconn: PGconn, slot: str) -> Exchange[None]:
-    """Make the slot, unless there is one of this name."""
-    with contextlib.suppress(SlotExistsError):
-        yield from rows(pgconn, CreateLogicalReplicationSlot(slot, "pgoutput").build(pgconn.server_version))

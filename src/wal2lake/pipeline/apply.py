@@ -196,12 +196,12 @@ def maintain(task: ApplyTask) -> None:
 def write_changes(task: ApplyTask) -> list[FileAction]:
     """Write the task's parts as envelope rows in data files, for the driver to commit. Runs on an executor."""
     assert task.standing is not None
-    return task.target.sink().write_files(_envelopes(task, task.standing.applied_lsn), task.standing.schema)
-
-
-def _envelopes(task: ApplyTask, applied: int) -> Iterator[pa.RecordBatch]:
-    for kept in _read(task, applied):
-        yield from envelope(kept.changes, kept.commits, task.key).to_batches()
+    rows = (
+        batch
+        for kept in _read(task, task.standing.applied_lsn)
+        for batch in envelope(kept.changes, kept.commits, task.key).to_batches()
+    )
+    return task.target.sink().write_files(rows, task.standing.schema)
 
 
 def not_yet_applied(found: CommittedChanges, applied: int, snapshot: SnapshotIdentity | None) -> CommittedChanges:

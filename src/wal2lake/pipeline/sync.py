@@ -103,7 +103,9 @@ class TableSync:
         for group in self._group_by_size(
             [table for table in self._batches.tables.synchronizing() if not table.in_lake]
         ):
-            self._copy(group)
+            failed = self._snapshots.take(group, BESIDE_STREAM)
+            with self._applying:
+                self._batches.quarantine(failed)
             transient = self._catch_up() or transient
         if transient is not None:
             raise transient
@@ -133,11 +135,6 @@ class TableSync:
         for table in sorted(found, key=attrgetter("blocks")):
             if table.blocks > _SMALL_BLOCKS:
                 yield [table]
-
-    def _copy(self, group: Sequence[PublishedTable]) -> None:
-        failed = self._snapshots.take(group, BESIDE_STREAM)
-        with self._applying:
-            self._batches.quarantine(failed)
 
     def _has_caught_up(self, table: Table) -> bool:
         """After a step; or it is no business of ours any more, or could not be read this time."""

@@ -199,11 +199,10 @@ def _publication(probe: Probe) -> Iterator[Finding]:
         text = f"Publication {probe.publication} leaves out {', '.join(missing)}: the lake will not see them."
         yield Finding("publication", "warning", text, f"ALTER PUBLICATION {name} SET (publish = '{', '.join(kinds)}');")
     elif probe.tables:
-        yield Finding("publication", "ok", f"Publication {probe.publication} has {_count(probe.tables)}.")
-
-
-def _count(tables: list[PublishedTable]) -> str:
-    return f"{len(tables)} table" + ("" if len(tables) == 1 else "s")
+        count = len(probe.tables)
+        yield Finding(
+            "publication", "ok", f"Publication {probe.publication} has {count} table{'' if count == 1 else 's'}."
+        )
 
 
 def _select(probe: Probe) -> Iterator[Finding]:

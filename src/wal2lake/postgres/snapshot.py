@@ -103,7 +103,14 @@ class SnapshotKeeper:
         self._connection = connect(self._dsn, application_name="wal2lake snapshot")
         try:
             with mapped_errors():
-                self.identity = self._take(self._connection)
+                self._connection.execute(SNAPSHOT_SETTINGS)
+                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                taken = self._connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
+                bound = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            assert taken is not None and bound is not None
+            xmin, xmax, xip = taken[1].split(":")
+            running = tuple(int(xid) for xid in xip.split(",") if xid)
+            self.identity = SnapshotIdentity(taken[0], int(xmin), int(xmax), running, LSN.parse(bound[0]))
         except BaseException:
             self.close()
             raise
@@ -117,16 +124,6 @@ class SnapshotKeeper:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _take(self, connection: Connection) -> SnapshotIdentity:
-        connection.execute(SNAPSHOT_SETTINGS)
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        taken = connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
-        bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-        assert taken is not None and bound is not None
-        xmin, xmax, xip = taken[1].split(":")
-        running = tuple(int(xid) for xid in xip.split(",") if xid)
-        return SnapshotIdentity(taken[0], int(xmin), int(xmax), running, LSN.parse(bound[0]))
 
 
 def copy_binary(

@@ -74,7 +74,10 @@ class Child:
             return self.sentence
         told = [line.text for line in self.tail if line.text and not line.is_routine][-3:]
         ends = f" It ends: {' | '.join(told)}" if told else ""
-        return f"The {self.role} process {_exit_text(self.code)}; its log is {self.log_file}.{ends}"
+        ended = f"ended with exit code {self.code}"
+        if self.code is not None and self.code < 0:
+            ended = f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
+        return f"The {self.role} process {ended}; its log is {self.log_file}.{ends}"
 
     def signal(self, number: int) -> None:
         """Send ``number`` if there is a process."""
@@ -177,9 +180,3 @@ def _private(path: str, flags: int) -> int:
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
-
-
-def _exit_text(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
-    return f"ended with exit code {code}"

@@ -23,6 +23,9 @@ from wal2lake.run.process import Child
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _FIRST_PAUSE_ALONE_S, _LONGEST_PAUSE_ALONE_S = 30.0, 300.0
 _SETTLED_S = 60.0
+# How a child that was stopped may end. What waiting mends the next run meets no more; SIGTERM ends one that had not
+# begun, InterruptedByUser one that had not come far.
+_NO_FAILURE = (None, 0, EXIT_TRANSIENT, InterruptedByUser.exit_code, -signal.SIGTERM)
 _STOP_S = {"pipeline": 60.0, "capture": 20.0}
 _OVERDUE = {
     "pipeline": "The pipeline did not finish its batch within {} s of the stop and was killed; the next run does that"
@@ -106,7 +109,8 @@ class Supervisor:
 
     def _restart_or_raise(self, child: Child, code: int) -> None:
         child.wait(0)
-        if _may_restart(code):
+        # signals (negative), crashes (1) and clean ends nobody asked for (0); a reason with its own code is not
+        if code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128:
             child.back_off(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             return
         failure = ChildFailedError(child.role, child.reason, code)
@@ -120,21 +124,10 @@ class Supervisor:
             return ChildFailedError(
                 child.role, _OVERDUE[child.role].format(_STOP_S[child.role]), Wal2LakeError.exit_code
             )
-        if _is_failure(child.code) and not child.killed:
+        if child.code not in _NO_FAILURE and not child.killed:
             code = child.code if child.code is not None and 0 < child.code < 128 else Wal2LakeError.exit_code
             return ChildFailedError(child.role, child.reason, code)
         return self._down if child.role == "pipeline" else None
-
-
-def _may_restart(code: int) -> bool:
-    """Signals (negative), crashes (1) and clean ends nobody asked for (0) are; a reason with its own code is not."""
-    return code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128
-
-
-def _is_failure(code: int | None) -> bool:
-    """Of a child that was stopped. What waiting mends the next run meets no more; SIGTERM ends one that had not begun,
-    InterruptedByUser one that had not come far."""
-    return code not in (None, 0, EXIT_TRANSIENT, InterruptedByUser.exit_code, -signal.SIGTERM)
 
 
 def _waiting_reason(child: Child, state: str) -> str:

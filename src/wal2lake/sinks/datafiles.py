@@ -137,11 +137,8 @@ def read_batches(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.Re
                     rows = file.read_row_group(group, columns=columns)
                 yield from (align(batch, schema) for batch in rows.to_batches())
             else:
-                yield _nulls(file.metadata.row_group(group).num_rows, schema)
-
-
-def _nulls(rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+                rows = file.metadata.row_group(group).num_rows
+                yield pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

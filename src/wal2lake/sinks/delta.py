@@ -101,7 +101,11 @@ class DeltaSink:
         _refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
-            other = table is not None and plan_id is not None and not self._holds_snapshot(table, plan_id)
+            other = (
+                table is not None
+                and plan_id is not None
+                and table.transaction_version(self._snapshot_id) != int(plan_id, 16)
+            )
             if self._is_applied(table, lsn, applied, by_another=other):
                 return False
             if table is None:
@@ -201,9 +205,6 @@ class DeltaSink:
         assert applied is not None
         converges = table.transaction_version(self._converges_id) or 0
         return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges))
-
-    def _holds_snapshot(self, table: DeltaTable, plan_id: str) -> bool:
-        return bool(table.transaction_version(self._snapshot_id) == int(plan_id, 16))
 
     def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told.

@@ -128,9 +128,15 @@ class StreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Spark 4.2 says where the batch starts and how large it may be; 4.0 and 4.1 call it without arguments."""
-        if limit is None:
-            return self._offsets().latest(start, self._options.max_bytes, self._options.max_rows)
-        return self._offsets().latest(start, *self._limits(limit))
+        max_bytes, max_rows = self._options.max_bytes, self._options.max_rows
+        # Spark passes on one of the two options; the other holds as well, unless it asks for all
+        if isinstance(limit, ReadAllAvailable):
+            max_bytes = max_rows = None
+        elif isinstance(limit, ReadMaxBytes):
+            max_bytes = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            max_rows = limit.max_rows
+        return self._offsets().latest(start, max_bytes, max_rows)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_bytes is not None:
@@ -157,15 +163,6 @@ class StreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_opened"}
-
-    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """(bytes, rows). Spark passes on one of the two options; the other holds as well, unless it asks for all."""
-        if isinstance(limit, ReadAllAvailable):
-            return None, None
-        return (
-            limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes,
-            limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows,
-        )
 
     def _offsets(self) -> Offsets:
         if self._opened is None:

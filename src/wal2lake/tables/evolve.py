@@ -102,7 +102,10 @@ class Follower:
 
     def _fill(self, connection: Connection, versions: Sequence[TableSchema], present: Present) -> dict[str, pa.Scalar]:
         """The fast defaults of younger columns; those without hold NULL in older rows unless these were rewritten."""
-        younger = _younger_columns(versions, {column.name for column in self.table.plan.columns})
+        # the newest version's columns that an older one, or the snapshot, did not have
+        first = {column.name for column in self.table.plan.columns}
+        common = first.intersection(*({column.name for column in schema.columns} for schema in versions))
+        younger = [column.name for column in versions[-1].columns if column.name not in common]
         live = {name: present.columns[name] for name in younger if name in present.columns}
         wanted = [name for name, column in live.items() if column.fast_default]
         for name, column in live.items():
@@ -199,12 +202,6 @@ def _added(schema: TableSchema, name: str, attnums: Mapping[str, int], gone: Seq
 
 def _refuse(schema: TableSchema, column: str | None, message: str) -> NoReturn:
     raise SchemaChangeError(message, hint=RESYNC, relation=schema.qualified_name, column=column)
-
-
-def _younger_columns(versions: Sequence[TableSchema], first: set[str]) -> list[str]:
-    """The newest version's columns that an older one, or the snapshot, did not have."""
-    common = first.intersection(*({column.name for column in schema.columns} for schema in versions))
-    return [column.name for column in versions[-1].columns if column.name not in common]
 
 
 def _fast_defaults(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,9 +100,8 @@ def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[
 
 def key_texts(keys: pa.Table) -> list[dict[str, str]]:
     """Each key as PostgreSQL's input text per column."""
-    columns = {name: [_text(value) for value in keys[name].to_pylist()] for name in keys.column_names}
+    columns = {
+        name: [f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) for value in keys[name].to_pylist()]
+        for name in keys.column_names
+    }
     return [{name: texts[row] for name, texts in columns.items()} for row in range(keys.num_rows)]
-
-
-def _text(value: Any) -> str:
-    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)

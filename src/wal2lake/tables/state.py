@@ -155,7 +155,10 @@ class TableState:
             stage=document["state"],
             needs_lsn=document["needs_lsn"] and LSN.parse(document["needs_lsn"]),
             plan=document["plan"] and _plan_from_json(document["plan"]),
-            landed=document["landed"] and _landed_from_json(document["landed"]),
+            landed=document["landed"]
+            and replace(
+                Landed(**document["landed"]), snapshots=tuple(map(_snapshot_from, document["landed"]["snapshots"]))
+            ),
             followed=_followed_from_json(document["followed"]),
             quarantine=document["quarantine"] and Quarantine(**document["quarantine"]),
         )
@@ -191,10 +194,6 @@ def _followed_from_json(document: Json) -> Followed:
     types = {name: (oid, typmod) for name, (oid, typmod) in document["types"].items()}
     digests, lapsed = tuple(document["digests"]), tuple(document["lapsed"])
     return Followed(document["attnums"], digests, types, lapsed, document["lsn"])
-
-
-def _landed_from_json(document: Json) -> Landed:
-    return replace(Landed(**document), snapshots=tuple(map(_snapshot_from, document["snapshots"])))
 
 
 def _plan_from_json(document: Json) -> SnapshotPlan:

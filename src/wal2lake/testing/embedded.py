@@ -87,7 +87,13 @@ class EmbeddedPostgres:
 
     def __enter__(self) -> Self:
         try:
-            self._initialise()
+            self._give_to_server(self._root)
+            self._give_to_server(self._sockets)
+            if not (self.data_dir / "PG_VERSION").exists():
+                self.run_program(
+                    "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale",
+                    "--no-sync", "--auth-local=trust", "--auth-host=scram-sha-256",
+                )  # fmt: skip
             self.start()
         except BaseException:
             self._remove()
@@ -152,15 +158,6 @@ class EmbeddedPostgres:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-_LAST_LINES:]
             raise ServerConfigError(f"{name} ended with code {done.returncode}. It said last:\n" + "\n".join(said))
         return done
-
-    def _initialise(self) -> None:
-        self._give_to_server(self._root)
-        self._give_to_server(self._sockets)
-        if not (self.data_dir / "PG_VERSION").exists():
-            self.run_program(
-                "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale",
-                "--no-sync", "--auth-local=trust", "--auth-host=scram-sha-256",
-            )  # fmt: skip
 
     def _as_user(self) -> dict[str, Any]:
         base: dict[str, Any] = {"cwd": str(self._root), "env": _environment()}

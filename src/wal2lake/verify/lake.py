@@ -75,7 +75,10 @@ class LakeTable:
         rows = self._rows.where(inside).select(key.alias("k"), *texts)
         ranges = rows.select(_bucket(F.col("k"), window.bounds).alias("r"), *hashes).groupBy("r")
         halves = [half for i in range(len(groups)) for start in (1, 16) for half in _sum_halves(f"h{i}", start)]
-        return {row[0]: (row[1], *_join_halves(row[2:])) for row in ranges.agg(F.count("*"), *halves).collect()}
+        return {
+            row[0]: (row[1], *(low + (high << 30) for low, high in zip(row[2::2], row[3::2], strict=True)))
+            for row in ranges.agg(F.count("*"), *halves).collect()
+        }
 
 
 def _refuse_unreadable(delta: DeltaTable) -> None:
@@ -122,10 +125,6 @@ def _sum_halves(digest: str, start: int) -> tuple[Column, Column]:
     """A 60-bit number summed as two halves of 30 bits, which stay below 2^63 for 2^33 rows."""
     number = F.conv(F.substring(digest, start, 15), 16, 10).cast("bigint")
     return F.sum(number.bitwiseAND(_HALF)), F.sum(F.shiftright(number, 30))
-
-
-def _join_halves(halves: Sequence[int]) -> list[int]:
-    return [low + (high << 30) for low, high in zip(halves[::2], halves[1::2], strict=True)]
 
 
 def _key(comparison: Comparison) -> Column:

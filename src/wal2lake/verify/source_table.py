@@ -62,7 +62,9 @@ class SourceTable:
             f"md5(convert_to({_row_text([place[c.name] for c in group])}, 'UTF8')) AS h{i}"
             for i, group in enumerate(groups)
         )
-        sums = ", ".join(f"{_sum(f'h{i}', start)}" for i in range(len(groups)) for start in (1, 16))
+        sums = ", ".join(
+            f"sum(('x' || substr(h{i}, {start}, 15))::bit(60)::bigint)" for i in range(len(groups)) for start in (1, 16)
+        )
         where = self._where(window.pieces)
         printed = f"SELECT {self._key} AS k, {texts} FROM {self._from} WHERE {where} OFFSET 0"
         hashed = f"SELECT {self._bucket(window.bounds)} AS r, {hashes} FROM ({printed}) AS printed OFFSET 0"
@@ -116,10 +118,6 @@ def _row_text(texts: Sequence[str]) -> str:
     parts = [part for text in texts for part in (f"char_length({text})", "':'", text)]
     calls = [f"concat({', '.join(parts[i : i + _ARGUMENTS])})" for i in range(0, len(parts), _ARGUMENTS)]
     return " || ".join(calls)
-
-
-def _sum(digest: str, start: int) -> str:
-    return f"sum(('x' || substr({digest}, {start}, 15))::bit(60)::bigint)"
 
 
 def _only(connection: Connection, relation_id: int) -> str:

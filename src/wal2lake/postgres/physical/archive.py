@@ -63,7 +63,8 @@ class Archive:
         while (member := self._header(source)) is not None:
             with _named(member.name, source):
                 path = inside(member.name)
-                self._refuse_below_link(path)
+                if any(path.startswith(link + "/") for link in self._links):
+                    raise ProtocolError(f"The archive has {path!r}, which lies below the link of a tablespace.")
                 if member.type in _FILES:
                     yield self._file(source, member, path)
                 elif member.isdir():
@@ -86,14 +87,10 @@ class Archive:
             raise ProtocolError(f"The archive gives {member.name!r} {member.size} bytes.", offset=at)
         return member
 
-    def _refuse_below_link(self, path: str) -> None:
-        for link in self._links:
-            if path.startswith(link + "/"):
-                raise ProtocolError(f"The archive has {path!r}, which lies below the link of a tablespace.")
-
     def _file(self, source: _Source, member: tarfile.TarInfo, path: str) -> File:
         checksum = new_hash(self._checksums)
-        with self._create(path) as output:
+        place = None if self._folder is None else self._folder / path
+        with create(place, self._permissions) if place else contextlib.nullcontext() as output:
             for piece in source.pieces(member.size):
                 checksum.update(piece)
                 if output is not None:
@@ -104,11 +101,6 @@ class Archive:
         for _ in source.pieces(-member.size % _BLOCK):
             pass
         return File(path, member.size, checksum.hexdigest())
-
-    def _create(self, path: str) -> contextlib.AbstractContextManager[BinaryIO | None]:
-        if self._folder is None:
-            return contextlib.nullcontext()
-        return create(self._folder / path, self._permissions)
 
     def _make_folder(self, path: str) -> None:
         if self._folder is None or path == ".":

@@ -212,7 +212,8 @@ class _Receiver:
             folder = self._target if tablespace.oid is None else self._target / self._places[tablespace.oid]
             with writing(folder):
                 if tablespace.oid is not None:
-                    self._claim(folder)
+                    self._folders.claim(folder)
+                    folder.chmod(self._permissions.folder)
                 self._members(pieces, prefix, folder)
             return
         with create(self._target / tablespace.archive, self._permissions) as archive:
@@ -220,10 +221,6 @@ class _Receiver:
             if self._options.sync:
                 archive.flush()
                 os.fsync(archive.fileno())
-
-    def _claim(self, folder: Path) -> None:
-        self._folders.claim(folder)
-        folder.chmod(self._permissions.folder)
 
     def _members(self, pieces: Iterator[bytes], prefix: str, folder: Path | None) -> None:
         """Go through an archive's members; with ``folder`` they become files there."""

@@ -81,7 +81,10 @@ def read_manifest(content: bytes) -> Mapping[str, ManifestFile]:
     try:
         document: dict[str, Any] = json.loads(content)
         own = str(document["Manifest-Checksum"])
-        files = {_path(entry): _entry(entry) for entry in document["Files"]}
+        files = {
+            _path(entry): ManifestFile(int(entry["Size"]), entry.get("Checksum-Algorithm"), entry.get("Checksum"))
+            for entry in document["Files"]
+        }
         covered = content[: content.rindex(b'"Manifest-Checksum"')]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError("The backup manifest cannot be read.", hint=_CURE) from error
@@ -95,7 +98,3 @@ def _path(entry: Mapping[str, Any]) -> str:
     if "Path" in entry:
         return str(entry["Path"])
     return bytes.fromhex(entry["Encoded-Path"]).decode("utf-8", "surrogateescape")
-
-
-def _entry(entry: Mapping[str, Any]) -> ManifestFile:
-    return ManifestFile(int(entry["Size"]), entry.get("Checksum-Algorithm"), entry.get("Checksum"))

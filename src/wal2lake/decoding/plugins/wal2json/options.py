@@ -68,7 +68,7 @@ class Wal2JsonOptions:
             if read is None:
                 raise ConfigError(f'wal2json has no option "{name}".', hint=f"It has {', '.join(sorted(_READERS))}.")
             try:
-                chosen, attribute = read(value), _attribute(name)
+                chosen, attribute = read(value), name.replace("-", "_")
                 setattr(options, attribute, _ADDED[attribute](options, chosen) if attribute in _ADDED else chosen)
             except ValueError:
                 raise ConfigError(f'wal2json could not parse value "{value}" for parameter "{name}".') from None
@@ -82,10 +82,6 @@ class Wal2JsonOptions:
     def selects_message(self, prefix: str) -> bool:
         """filter-msg-prefixes first, then add-msg-prefixes, where there is one."""
         return prefix not in self.filter_msg_prefixes and (not self.add_msg_prefixes or prefix in self.add_msg_prefixes)
-
-
-def _attribute(name: str) -> str:
-    return name.replace("-", "_")
 
 
 def _boolean(value: str | None) -> bool:

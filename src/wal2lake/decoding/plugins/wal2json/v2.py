@@ -85,7 +85,8 @@ class FormatV2:
         if options.include_xids:
             head += f',"xid":{"null" if txn is None else txn.xid}'
         if options.include_timestamp:
-            head += f',"timestamp":{_NULL if txn is None else _quoted_time(txn.commit_time)}'
+            time = _NULL if txn is None else f'"{timestamptz_to_str(txn.commit_time)}"'
+            head += f',"timestamp":{time}'
         if options.include_origin:
             head += f',"origin":{"null" if txn is None else origin}'
         return head
@@ -108,10 +109,6 @@ class FormatV2:
 
 
 _NULL = "null"
-
-
-def _quoted_time(micros: int) -> str:
-    return f'"{timestamptz_to_str(micros)}"'
 
 
 def _absent(value: object) -> bool:
