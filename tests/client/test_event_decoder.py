@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.vectors import captures
-from wal2lake.client.decoder import Decoder
+from wal2lake.client.event_decoder import EventDecoder
 from wal2lake.client.events import UNCHANGED, Begin, Change, Commit, Event, Message, Origin, Truncate
-from wal2lake.client.rows import text_adapters
+from wal2lake.client.row_loader import text_adapters
 from wal2lake.errors import ProtocolError, UnrepresentableError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
@@ -39,7 +39,7 @@ def framed(payload: bytes, lsn: int) -> bytes:
 
 
 def events(stream: list[bytes]) -> list[Event]:
-    decoder = Decoder(OPTIONS, text_adapters(), LSN(0))
+    decoder = EventDecoder(OPTIONS, text_adapters(), LSN(0))
     return list(decoder.decode(framed(payload, 100 + i) for i, payload in enumerate(stream)))
 
 

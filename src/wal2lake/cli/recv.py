@@ -140,7 +140,7 @@ def recv(
             decoding = _Decoding(python_plugin, own, options, catalog, is_init=create)
             decoded = opened.enter_context(closing(_plugin_output(file, message_format, decoding)))
             with replication_connection(dsn, application_name=_NAME) as pgconn:
-                decoded.decoder.fit(pgconn.server_version)
+                decoded.decoder.adapt_to(pgconn.server_version)
             output: RawOutput = decoded
             options = decoded.decoder.stream
         else:

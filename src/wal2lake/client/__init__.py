@@ -28,7 +28,7 @@ from wal2lake.client.events import (
     Unchanged,
     Update,
 )
-from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, Reader
+from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, ReplicationReader
 from wal2lake.client.stream import AsyncStream, Behaviour, Stream
 from wal2lake.pgoutput import options as pgoutput
 from wal2lake.postgres.reconnect import OnWait
@@ -47,7 +47,12 @@ class Connecting(Generic[T]):
     """A stream that is about to be opened: by ``with`` as a Stream, by ``async with`` as an AsyncStream."""
 
     def __init__(
-        self, dsn: str, reader: Callable[[], Reader[T]], buffer_bytes: int, reconnect: bool, on_wait: OnWait | None
+        self,
+        dsn: str,
+        reader: Callable[[], ReplicationReader[T]],
+        buffer_bytes: int,
+        reconnect: bool,
+        on_wait: OnWait | None,
     ) -> None:
         self._dsn = dsn
         self._reader = reader

@@ -18,7 +18,7 @@ from typing import Final
 from psycopg.adapt import AdaptersMap
 
 from wal2lake.client.events import Begin, Change, Commit, Delete, Event, Insert, Message, Origin, Truncate, Update
-from wal2lake.client.rows import RowReader, describe, lsn_of
+from wal2lake.client.row_loader import RowLoader, describe, lsn_of
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as pg
@@ -36,7 +36,7 @@ _NEW, _KEY, _OLD = b"NKO"
 _CHANGES: Final = b"IUD"
 
 
-class Decoder:
+class EventDecoder:
     """``delivered_lsn``: up to where everything was handed out, transactions as a whole; a new connection begins there.
     ``failure``: what ended the decoding for good."""
 
@@ -66,7 +66,7 @@ class Decoder:
     def begin_connection(self) -> None:
         """The server announces everything anew."""
         self._session = PgoutputSession(self._options)
-        self._readers: dict[int, RowReader] = {}
+        self._readers: dict[int, RowLoader] = {}
         if self.in_transaction:
             self._expected, self._skip = self._xid, self._changes
 
@@ -110,9 +110,9 @@ class Decoder:
                 session.state, session.xid = State.TRANSACTION, begin.xid
                 yield begin
             else:
-                yield from self._other(payload)
+                yield from self._decode_seldom(payload)
 
-    def _other(self, payload: bytes) -> Iterator[Event]:
+    def _decode_seldom(self, payload: bytes) -> Iterator[Event]:
         """What comes seldom, or is wrong."""
         start_lsn = int.from_bytes(payload[1:9], "big")
         message, _, of_nothing = self._session.receive(payload[_MESSAGE:], start_lsn)
@@ -120,7 +120,7 @@ class Decoder:
         match message:
             case pg.Relation():
                 relation = describe(message, self._session.types)
-                self._readers[message.relation_id] = RowReader(relation, self._adapters)
+                self._readers[message.relation_id] = RowLoader(relation, self._adapters)
             case pg.Truncate():
                 self._count(start_lsn)
                 relations = tuple(self._readers[i].relation for i in message.relation_ids)
@@ -190,7 +190,7 @@ def _begin(payload: bytes) -> Begin | None:
     return Begin(xid, lsn_of(commit_lsn), commit_ts) if commit_lsn and xid else None
 
 
-def _change(payload: bytes, tag: int, reader: RowReader, lsn: int) -> Change | None:
+def _change(payload: bytes, tag: int, reader: RowLoader, lsn: int) -> Change | None:
     """The change, or None where the bytes are not what they should be."""
     kind = payload[_MESSAGE + 5]
     if tag == _INSERT:
@@ -214,7 +214,7 @@ def _change(payload: bytes, tag: int, reader: RowReader, lsn: int) -> Change | N
     return None if old is None else Delete(lsn_of(lsn), reader.relation, old, None)
 
 
-def _columns(payload: bytes, at: int, reader: RowReader, *, last: bool = True) -> Columns | None:
+def _columns(payload: bytes, at: int, reader: RowLoader, *, last: bool = True) -> Columns | None:
     """The columns at ``at``, as many as the relation has; ``last``: nothing may follow them."""
     try:
         columns = read_columns(payload, at)

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import psycopg
 from psycopg.adapt import AdaptersMap
 
-from wal2lake.client.decoder import Decoder
+from wal2lake.client.event_decoder import EventDecoder
 from wal2lake.client.events import Event
-from wal2lake.client.rows import text_adapters
+from wal2lake.client.row_loader import text_adapters
 from wal2lake.errors import ConfigError, LogMismatchError, ProtocolError, SlotExistsError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -37,7 +37,7 @@ T_co = TypeVar("T_co", covariant=True)
 _READ_SLOT_SINCE = 150000
 
 
-class Reader(Protocol[T_co]):
+class ReplicationReader(Protocol[T_co]):
     """``physical``: the kind of connection; ``delivered_lsn``: all before it was handed out; ``failure``: why no more
     can be; ``awaits``: a sentence on what opening waits for, where that may take long."""
 
@@ -59,7 +59,7 @@ class Reader(Protocol[T_co]):
     def note_keepalive(self, wal_end: LSN, acknowledged: LSN) -> LSN:
         """All before ``wal_end`` has been handed out; what may be acknowledged thereby, if ``acknowledged`` was."""
 
-    def goes_on(self, outcome: Sequence[Row]) -> bool:
+    def continues_after(self, outcome: Sequence[Row]) -> bool:
         """The server ended the stream in order, with these rows; True when there is more elsewhere."""
 
 
@@ -105,7 +105,7 @@ class LogicalReader:
 
     def __init__(self, options: LogicalOptions) -> None:
         self._options = options
-        self._decoder = Decoder(options.pgoutput, options.loaders, options.start_lsn)
+        self._decoder = EventDecoder(options.pgoutput, options.loaders, options.start_lsn)
         self._create = options.create_slot
         self._cluster = _Cluster()
 
@@ -157,7 +157,7 @@ class LogicalReader:
         self._decoder.note_keepalive(wal_end)
         return wal_end if free else LSN(0)
 
-    def goes_on(self, outcome: Sequence[Row]) -> bool:
+    def continues_after(self, outcome: Sequence[Row]) -> bool:
         return False
 
 
@@ -204,7 +204,7 @@ class PhysicalReader:
     def note_keepalive(self, wal_end: LSN, acknowledged: LSN) -> LSN:
         return LSN(0)
 
-    def goes_on(self, outcome: Sequence[Row]) -> bool:
+    def continues_after(self, outcome: Sequence[Row]) -> bool:
         if not outcome or outcome[0][0] is None:
             return False
         self.timeline = int(outcome[0][0])

@@ -43,7 +43,7 @@ def text_adapters() -> AdaptersMap:
     return adapters
 
 
-class RowReader:
+class RowLoader:
     """Reads the rows of ``relation``."""
 
     def __init__(self, relation: Relation, adapters: AdaptersMap) -> None:

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from wal2lake.client.arguments import as_lsn, as_seconds
-from wal2lake.client.readers import Reader
+from wal2lake.client.readers import ReplicationReader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect_replication, connect_replication_async, run, run_async
@@ -51,12 +51,12 @@ class Behaviour(NamedTuple):
 class _Session(Generic[T]):
     """What both kinds of stream are: a reader, its connection, and what was acknowledged."""
 
-    def __init__(self, dsn: str, reader: Reader[T], how: Behaviour) -> None:
+    def __init__(self, dsn: str, reader: ReplicationReader[T], how: Behaviour) -> None:
         self._dsn = dsn
         self._reader = reader
         self._buffer_bytes = how.buffer_bytes
         self._reconnect = Reconnect(_PAUSE_S if how.reconnect else None, _PAUSE_MOST_S, how.on_wait or _log_wait)
-        self._told: str | None = None
+        self._logged: str | None = None
         self._ahead: ReadAhead | None = None
         self._acknowledged = LSN(0)
         self._pending: Iterator[T] = iter(())
@@ -95,9 +95,9 @@ class _Session(Generic[T]):
         self._reconnect.opened()
 
     def _while_opening(self) -> None:
-        if self._reader.awaits not in (None, self._told):
-            self._told = self._reader.awaits
-            logger.warning("%s", self._told)
+        if self._reader.awaits not in (None, self._logged):
+            self._logged = self._reader.awaits
+            logger.warning("%s", self._logged)
         if self._stopping:
             raise InterruptedByUser("Stopped before the stream began.")
 
@@ -114,7 +114,7 @@ class _Session(Generic[T]):
 
     def _pause_after(self, error: Wal2LakeError) -> float:
         """The seconds to wait before the stream is opened again; raises ``error`` when it will not be."""
-        if isinstance(error, StreamEndedError) and self._reader.goes_on(error.rows):
+        if isinstance(error, StreamEndedError) and self._reader.continues_after(error.rows):
             return 0.0
         return self._reconnect.pause_after(error)
 
@@ -183,7 +183,7 @@ class Stream(_Session[T]):
                 ahead = self._ahead or self._open()
                 return self._take(ahead, timeout_s)
             except Wal2LakeError as error:
-                self._lost(error)
+                self._handle_loss(error)
         return []
 
     def _open(self) -> ReadAhead:
@@ -197,7 +197,7 @@ class Stream(_Session[T]):
         self._opened(ahead)
         return ahead
 
-    def _lost(self, error: Wal2LakeError) -> None:
+    def _handle_loss(self, error: Wal2LakeError) -> None:
         pause_s = self._pause_after(error)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -261,12 +261,12 @@ class AsyncStream(_Session[T]):
                     return payloads
                 if self._loop.time() >= deadline:
                     break
-                await self._news_within(deadline - self._loop.time())
+                await self._wait_for_news(deadline - self._loop.time())
             except Wal2LakeError as error:
-                await self._lost(error)
+                await self._handle_loss(error)
         return []
 
-    async def _news_within(self, seconds: float) -> None:
+    async def _wait_for_news(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -279,20 +279,20 @@ class AsyncStream(_Session[T]):
         except BaseException:
             pgconn.finish()
             raise
-        ahead = ReadAhead(stream, self._buffer_bytes, self._tell)
+        ahead = ReadAhead(stream, self._buffer_bytes, self._notify_loop)
         self._opened(ahead)
         return ahead
 
-    def _tell(self) -> None:
+    def _notify_loop(self) -> None:
         """In the reading thread."""
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(self._news.set)
 
-    async def _lost(self, error: Wal2LakeError) -> None:
+    async def _handle_loss(self, error: Wal2LakeError) -> None:
         pause_s = self._pause_after(error)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             await asyncio.to_thread(ahead.close)
         self._news.clear()
         if not self._stopping:
-            await self._news_within(pause_s)
+            await self._wait_for_news(pause_s)

@@ -17,7 +17,7 @@ from wal2lake.errors import ConfigError, PluginError, Wal2LakeError
 from wal2lake.lsn import LSN
 
 
-class PluginCalls:
+class PluginCallbacks:
     """One plugin and its context. Raises PluginError with callback and LSN for whatever goes wrong in a callback."""
 
     def __init__(self, plugin: OutputPlugin, ctx: LogicalDecodingContext) -> None:

@@ -19,15 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from wal2lake.decoding.calls import PluginCalls
+from wal2lake.decoding.callbacks import PluginCallbacks
 from wal2lake.decoding.changes import ReorderBufferTXN
 from wal2lake.decoding.context import Catalog, LogicalDecodingContext, PluginOptions, Writer
+from wal2lake.decoding.destinations import Destination, Discard, ToBuffer, ToPlugin, replay
 from wal2lake.decoding.loader import load_plugin
 from wal2lake.decoding.plugin import OutputPlugin, check_callbacks, defines
 from wal2lake.decoding.reorderbuffer import MEMORY_LIMIT, ReorderBuffer
 from wal2lake.decoding.rows import ROW_TAGS, Relations
 from wal2lake.decoding.types import TypeNames
-from wal2lake.decoding.ways import IntoBuffer, Nowhere, ToPlugin, Way, replay
 from wal2lake.errors import PluginError, ProtocolError
 from wal2lake.lsn import LSN, LSN_MAX
 from wal2lake.pgoutput import messages as m
@@ -36,7 +36,7 @@ from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, Pgo
 from wal2lake.pgoutput.session import PgoutputSession, State
 
 _TRUNCATE, _MESSAGE = m.Truncate.tag[0], m.Message.tag[0]
-_NOWHERE: Final = Nowhere()
+_DISCARD: Final = Discard()
 
 
 class Decoded(NamedTuple):
@@ -87,12 +87,12 @@ class Decoder:
         check_callbacks(type(loaded))
         self.ctx = LogicalDecodingContext(options, stream, write, catalog)
         self.ctx.server_version = server_version
-        self._calls = PluginCalls(loaded, self.ctx)
-        self.plugin_options = self._calls.startup(is_init)
-        self._wished = stream
+        self._callbacks = PluginCallbacks(loaded, self.ctx)
+        self.plugin_options = self._callbacks.startup(is_init)
+        self._requested = stream
         self.ctx.twophase &= stream.two_phase
-        self.stream = stream if fixed else _needed(stream, loaded, self.ctx)
-        self._settle_stream()
+        self.stream = stream if fixed else _with_needs_of(stream, loaded, self.ctx)
+        self._set_stream_options()
         self.delivered_lsn = LSN(0)
         self.buffer = ReorderBuffer(memory_limit, spill_dir)
         self._catalog = catalog
@@ -127,7 +127,7 @@ class Decoder:
     def close(self) -> None:
         """Shut the plugin down and forget what is held."""
         self.buffer.clear()
-        self._calls.shutdown()
+        self._callbacks.shutdown()
 
     def begin_stream(self) -> None:
         """A new connection: transactions that were cut in two come again, and relations are announced anew."""
@@ -140,19 +140,19 @@ class Decoder:
         self._late: dict[int, ReorderBufferTXN] = {}  # streamed, prepared, and filtered: they end at COMMIT PREPARED
         self._txn = ReorderBufferTXN(0)
         self.ctx.close_output()
-        self._way: Way | None = None
-        self._open: Callable[[], Way] = lambda: _NOWHERE
+        self._destination: Destination | None = None
+        self._choose_destination: Callable[[], Destination] = lambda: _DISCARD
 
-    def fit(self, server_version: int) -> None:
+    def adapt_to(self, server_version: int) -> None:
         """Before streaming: leave out of ``stream`` what the plugin could use and a server of this version (as in
         server_version_num) does not know, as the server itself does for its plugins."""
         self.ctx.server_version = server_version
         if server_version < OPTION_SINCE["messages"]:
-            self.stream = self._wished
-            self._settle_stream()
+            self.stream = self._requested
+            self._set_stream_options()
             self.begin_stream()
 
-    def _settle_stream(self) -> None:
+    def _set_stream_options(self) -> None:
         self.ctx.stream = self.stream
         self.ctx.streaming &= self.stream.streaming != "off"
 
@@ -191,7 +191,7 @@ class Decoder:
         relation = self._relations.current.get(int.from_bytes(payload[1:5], "big"))
         if relation is None:
             raise ProtocolError("A change names a relation that no Relation announced.", lsn=lsn, offset=1)
-        (self._way or self._opened(lsn)).row(lsn, xid, payload, relation)
+        (self._destination or self._open_destination(lsn)).row(lsn, xid, payload, relation)
 
     def _receive_other(self, lsn: LSN, payload: bytes) -> None:
         received = self._session.receive(payload, lsn)
@@ -209,19 +209,19 @@ class Decoder:
     def _receive_inside(self, message: Any, lsn: LSN, xid: int, payload: bytes) -> None:
         if isinstance(message, m.Truncate):
             relations = [self._relations.current[relation_id] for relation_id in message.relation_ids]
-            (self._way or self._opened(lsn)).truncate(lsn, xid, payload, relations)
+            (self._destination or self._open_destination(lsn)).truncate(lsn, xid, payload, relations)
         elif message.transactional:
-            (self._way or self._opened(lsn)).message(lsn, xid, payload)
+            (self._destination or self._open_destination(lsn)).message(lsn, xid, payload)
         elif message.lsn >= self.delivered_lsn:
-            self._calls.message(None, message.lsn, message.prefix, message.content)
+            self._callbacks.message(None, message.lsn, message.prefix, message.content)
             self.delivered_lsn = LSN(min(int(message.lsn) + 1, LSN_MAX))
 
-    def _opened(self, lsn: LSN = LSN(0)) -> Way:  # noqa: B008 - immutable
-        """The way of the open transaction, decided now that its origin is known."""
-        if self._way is None:
+    def _open_destination(self, lsn: LSN = LSN(0)) -> Destination:  # noqa: B008 - immutable
+        """The destination of the open transaction, decided now that its origin is known."""
+        if self._destination is None:
             self._txn.first_lsn = self._txn.first_lsn or lsn or self._txn.final_lsn
-            self._way = self._open()
-        return self._way
+            self._destination = self._choose_destination()
+        return self._destination
 
     def _relation(self, message: m.Relation, lsn: LSN) -> None:
         self._relations.announce(message, self._types)
@@ -240,52 +240,54 @@ class Decoder:
     # -- committed transactions in one piece
 
     def _begin(self, message: m.Begin, lsn: LSN) -> None:
-        self._txn, self._way, self._open = ReorderBufferTXN(message.xid, lsn), None, self._open_committed
+        self._txn = ReorderBufferTXN(message.xid, lsn)
+        self._destination, self._choose_destination = None, self._open_committed
         self._txn.final_lsn, self._txn.commit_time = message.final_lsn, message.commit_ts
 
-    def _open_committed(self) -> Way:
+    def _open_committed(self) -> Destination:
         txn = self._txn
-        if txn.final_lsn < self.delivered_lsn or self._calls.filtered(txn.origin, txn.first_lsn):
-            return _NOWHERE
+        if txn.final_lsn < self.delivered_lsn or self._callbacks.filtered(txn.origin, txn.first_lsn):
+            return _DISCARD
         if self.plugin_options.needs_end_lsn:
             self.buffer.begin(txn.xid)
-            return IntoBuffer(self.buffer, txn.xid)
+            return ToBuffer(self.buffer, txn.xid)
         return self._begun("begin_cb", txn)
 
-    def _begun(self, callback: str, txn: ReorderBufferTXN) -> Way:
-        self._calls.transaction(callback, txn, txn.first_lsn)
-        return ToPlugin(self._calls, txn)
+    def _begun(self, callback: str, txn: ReorderBufferTXN) -> Destination:
+        self._callbacks.transaction(callback, txn, txn.first_lsn)
+        return ToPlugin(self._callbacks, txn)
 
     def _commit(self, message: m.Commit, lsn: LSN) -> None:
-        way = self._opened(lsn)
-        if isinstance(way, IntoBuffer):
+        destination = self._open_destination(lsn)
+        if isinstance(destination, ToBuffer):
             self._commit_held(self._txn, message)
-        elif way is not _NOWHERE:
+        elif destination is not _DISCARD:
             self._end("commit_cb", self._txn, message, message.commit_ts)
 
     def _end(
         self, callback: str, txn: ReorderBufferTXN, message: m.Commit | m.StreamCommit | m.CommitPrepared, time: int
     ) -> None:
         txn.final_lsn, txn.end_lsn, txn.commit_time = message.commit_lsn, message.end_lsn, time
-        self._calls.transaction(callback, txn, txn.end_lsn, message.commit_lsn)
+        self._callbacks.transaction(callback, txn, txn.end_lsn, message.commit_lsn)
         self.delivered_lsn = max(self.delivered_lsn, message.end_lsn)
 
     # -- prepared transactions
 
     def _begin_prepare(self, message: m.BeginPrepare, lsn: LSN) -> None:
-        self._txn, self._way, self._open = ReorderBufferTXN(message.xid, lsn), None, self._open_prepared
+        self._txn = ReorderBufferTXN(message.xid, lsn)
+        self._destination, self._choose_destination = None, self._open_prepared
         self._note_prepare(self._txn, message)
 
-    def _open_prepared(self) -> Way:
+    def _open_prepared(self) -> Destination:
         txn = self._txn
         if txn.xid in self._prepared or txn.end_lsn <= self.delivered_lsn:
-            return _NOWHERE
-        if self._calls.filtered(txn.origin, txn.first_lsn):
+            return _DISCARD
+        if self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._filtered.add(txn.xid)
-            return _NOWHERE
-        if self._calls.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
+            return _DISCARD
+        if self._callbacks.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
             self.buffer.begin(txn.xid)
-            return IntoBuffer(self.buffer, txn.xid)
+            return ToBuffer(self.buffer, txn.xid)
         return self._begun("begin_prepare_cb", txn)
 
     def _note_prepare(self, txn: ReorderBufferTXN, message: m.BeginPrepare | m.StreamPrepare) -> None:
@@ -293,14 +295,14 @@ class Decoder:
         txn.final_lsn, txn.end_lsn = message.prepare_lsn, message.end_lsn
 
     def _prepare(self, message: m.Prepare, lsn: LSN) -> None:
-        way = self._opened(lsn)
-        if isinstance(way, ToPlugin):
+        destination = self._open_destination(lsn)
+        if isinstance(destination, ToPlugin):
             self._prepare_delivered("prepare_cb", self._txn)
-        elif isinstance(way, IntoBuffer):
+        elif isinstance(destination, ToBuffer):
             self._prepared[message.xid] = self._txn
 
     def _prepare_delivered(self, callback: str, txn: ReorderBufferTXN) -> None:
-        self._calls.transaction(callback, txn, txn.end_lsn, txn.final_lsn)
+        self._callbacks.transaction(callback, txn, txn.end_lsn, txn.final_lsn)
         self.delivered_lsn = max(self.delivered_lsn, txn.end_lsn)
 
     def _commit_prepared(self, message: m.CommitPrepared, lsn: LSN) -> None:
@@ -309,7 +311,7 @@ class Decoder:
             self._commit_held(held, message)
         elif late is not None:
             self._end("stream_commit_cb", late, message, message.commit_ts)
-        elif self._new_end(message.xid, message.end_lsn):
+        elif self._is_new_end(message.xid, message.end_lsn):
             self._require_two_phase(message.gid, lsn)
             txn = ReorderBufferTXN(message.xid, lsn)
             txn.gid = message.gid
@@ -321,17 +323,17 @@ class Decoder:
             self.buffer.forget(message.xid)
         elif late is not None:
             late.abort_time = message.rollback_ts
-            self._calls.transaction("stream_abort_cb", late, lsn, LSN(0))
-        elif self._new_end(message.xid, message.rollback_end_lsn) and self.ctx.twophase:
+            self._callbacks.transaction("stream_abort_cb", late, lsn, LSN(0))
+        elif self._is_new_end(message.xid, message.rollback_end_lsn) and self.ctx.twophase:
             txn = ReorderBufferTXN(message.xid, lsn)
             txn.gid, txn.prepare_time = message.gid, message.prepare_ts
             txn.commit_time = txn.abort_time = message.rollback_ts
             txn.end_lsn = message.rollback_end_lsn
             arguments = (message.prepare_end_lsn, message.prepare_ts)
-            self._calls.transaction("rollback_prepared_cb", txn, txn.end_lsn, *arguments)
+            self._callbacks.transaction("rollback_prepared_cb", txn, txn.end_lsn, *arguments)
             self.delivered_lsn = max(self.delivered_lsn, txn.end_lsn)
 
-    def _new_end(self, xid: int, end_lsn: LSN) -> bool:
+    def _is_new_end(self, xid: int, end_lsn: LSN) -> bool:
         """Whether the end of a prepared transaction is news: neither filtered by its origin nor heard before."""
         if xid in self._filtered:
             self._filtered.discard(xid)
@@ -356,22 +358,22 @@ class Decoder:
                 self.buffer.begin(xid)
         elif xid not in self._streams:
             raise ProtocolError("A chunk goes on with a transaction that never began.", lsn=lsn, offset=1)
-        self._txn, self._way = self._streams[xid], None
-        self._open = self._open_stream
+        self._txn, self._destination = self._streams[xid], None
+        self._choose_destination = self._open_stream
         if not self.ctx.streaming:
-            self._way = _NOWHERE if xid in self._prepared else IntoBuffer(self.buffer, xid)
+            self._destination = _DISCARD if xid in self._prepared else ToBuffer(self.buffer, xid)
 
-    def _open_stream(self) -> Way:
+    def _open_stream(self) -> Destination:
         txn = self._txn
-        if txn.xid in self._filtered or self._calls.filtered(txn.origin, txn.first_lsn):
+        if txn.xid in self._filtered or self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._filtered.add(txn.xid)
-            return _NOWHERE
-        self._calls.transaction("stream_start_cb", txn, txn.first_lsn)
-        return ToPlugin(self._calls, txn, stream=True)
+            return _DISCARD
+        self._callbacks.transaction("stream_start_cb", txn, txn.first_lsn)
+        return ToPlugin(self._callbacks, txn, stream=True)
 
     def _stream_stop(self, message: m.StreamStop, lsn: LSN) -> None:
-        if isinstance(self._opened(lsn), ToPlugin):
-            self._calls.transaction("stream_stop_cb", self._txn, lsn)
+        if isinstance(self._open_destination(lsn), ToPlugin):
+            self._callbacks.transaction("stream_stop_cb", self._txn, lsn)
 
     def _stream_abort(self, message: m.StreamAbort, lsn: LSN) -> None:
         top = self._streamed(message.xid, lsn)
@@ -380,7 +382,7 @@ class Decoder:
             txn = top if whole else ReorderBufferTXN(message.subxid, lsn, top)
             abort_lsn = message.abort.abort_lsn if message.abort else LSN(0)
             txn.abort_time = message.abort.abort_ts if message.abort else 0
-            self._calls.transaction("stream_abort_cb", txn, lsn, abort_lsn)
+            self._callbacks.transaction("stream_abort_cb", txn, lsn, abort_lsn)
         elif message.xid in self.buffer and not whole:
             self.buffer.abort(message.xid, message.subxid)
         if whole:
@@ -411,7 +413,7 @@ class Decoder:
         txn.final_lsn, txn.end_lsn, txn.commit_time = message.commit_lsn, message.end_lsn, message.commit_ts
         txn.first_lsn = txn.first_lsn or message.commit_lsn
         new = message.end_lsn > self.delivered_lsn
-        if new and not self._calls.filtered(txn.origin, txn.first_lsn):
+        if new and not self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._replay(txn, "begin_cb")
             self._end("commit_cb", txn, message, message.commit_ts)
         self.buffer.forget(txn.xid)
@@ -426,7 +428,7 @@ class Decoder:
             del self._streams[message.xid]
         elif self.ctx.streaming:
             del self._streams[message.xid]
-            if self._calls.filters_prepare(txn.xid, message.gid, txn.first_lsn):
+            if self._callbacks.filters_prepare(txn.xid, message.gid, txn.first_lsn):
                 self._late[txn.xid] = txn
             else:
                 self._prepare_delivered("stream_prepare_cb", txn)
@@ -438,10 +440,10 @@ class Decoder:
         del self._streams[txn.xid]
         if txn.end_lsn <= self.delivered_lsn:
             self.buffer.forget(txn.xid)
-        elif self._calls.filtered(txn.origin, txn.first_lsn):
+        elif self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._filtered.add(txn.xid)
             self.buffer.forget(txn.xid)
-        elif self._calls.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
+        elif self._callbacks.filters_prepare(txn.xid, txn.gid or "", txn.first_lsn):
             self._prepared[txn.xid] = txn
         else:
             self._replay(txn, "begin_prepare_cb")
@@ -454,7 +456,7 @@ def _without_xid(payload: bytes) -> tuple[int, bytes]:
     return int.from_bytes(payload[1:5], "big"), payload[:1] + payload[5:]
 
 
-def _needed(stream: PgoutputOptions, plugin: OutputPlugin, ctx: LogicalDecodingContext) -> PgoutputOptions:
+def _with_needs_of(stream: PgoutputOptions, plugin: OutputPlugin, ctx: LogicalDecodingContext) -> PgoutputOptions:
     """``stream`` with what the plugin needs."""
     wants = plugin.wants_messages
     if wants is None:

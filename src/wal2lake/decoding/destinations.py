@@ -1,4 +1,4 @@
-"""The ways that the changes of an open transaction can go: to the plugin, into the buffer, or nowhere."""
+"""Where the changes of an open transaction go: to the plugin, into the buffer, or nowhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Protocol
 
-from wal2lake.decoding.calls import PluginCalls
+from wal2lake.decoding.callbacks import PluginCallbacks
 from wal2lake.decoding.changes import ReorderBufferTXN, TruncateChange
 from wal2lake.decoding.relation import Relation
 from wal2lake.decoding.reorderbuffer import ReorderBuffer
@@ -16,7 +16,7 @@ from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY, Message, Truncate
 
 
-class Way(Protocol):
+class Destination(Protocol):
     """Takes what pgoutput sends inside a transaction. ``payload`` is without the xid of a chunk."""
 
     def row(self, lsn: LSN, xid: int, payload: bytes, relation: Relation) -> None: ...
@@ -26,7 +26,7 @@ class Way(Protocol):
     def message(self, lsn: LSN, xid: int, payload: bytes) -> None: ...
 
 
-class Nowhere:
+class Discard:
     """What the plugin filters by origin, or had before the connection was lost."""
 
     def row(self, lsn: LSN, xid: int, payload: bytes, relation: Relation) -> None:
@@ -42,8 +42,8 @@ class Nowhere:
 class ToPlugin:
     """``stream``: by the callbacks for transactions in progress."""
 
-    def __init__(self, calls: PluginCalls, txn: ReorderBufferTXN, *, stream: bool = False) -> None:
-        self._calls = calls
+    def __init__(self, calls: PluginCallbacks, txn: ReorderBufferTXN, *, stream: bool = False) -> None:
+        self._callbacks = calls
         self._txn = txn
         self._stream = stream
         self._change = calls.stream_change if stream else calls.change
@@ -60,16 +60,16 @@ class ToPlugin:
             cascade=bool(message.options & TRUNCATE_CASCADE),
             restart_seqs=bool(message.options & TRUNCATE_RESTART_IDENTITY),
         )
-        self._calls.truncate(self._txn, relations, change, stream=self._stream)
+        self._callbacks.truncate(self._txn, relations, change, stream=self._stream)
 
     def message(self, lsn: LSN, xid: int, payload: bytes) -> None:
         message = read_message(payload)
         assert isinstance(message, Message)
-        self._calls.message(self._txn, message.lsn, message.prefix, message.content, stream=self._stream)
+        self._callbacks.message(self._txn, message.lsn, message.prefix, message.content, stream=self._stream)
 
 
-class IntoBuffer:
-    """Holds what comes under the transaction's xid; ``replay`` sends it another way."""
+class ToBuffer:
+    """Holds what comes under the transaction's xid; ``replay`` sends it another destination."""
 
     def __init__(self, buffer: ReorderBuffer, xid: int) -> None:
         self._buffer = buffer
@@ -86,15 +86,15 @@ class IntoBuffer:
         self._buffer.append(self._xid, lsn, xid, 0, payload)
 
 
-def replay(buffer: ReorderBuffer, xid: int, versions: Sequence[Relation], way: Way) -> None:
-    """Send what is held of ``xid`` on its ``way``."""
+def replay(buffer: ReorderBuffer, xid: int, versions: Sequence[Relation], destination: Destination) -> None:
+    """Send what is held of ``xid`` on its ``destination``."""
     for lsn, subxid, version, payload in buffer.replay(xid):
         tag = payload[:1]
         if tag == Truncate.tag:
             end = len(payload) - 4 * version
             named = [versions[place] for place in struct.unpack_from(f">{version}I", payload, end)]
-            way.truncate(lsn, subxid, payload[:end], named)
+            destination.truncate(lsn, subxid, payload[:end], named)
         elif tag == Message.tag:
-            way.message(lsn, subxid, payload)
+            destination.message(lsn, subxid, payload)
         else:
-            way.row(lsn, subxid, payload, versions[version])
+            destination.row(lsn, subxid, payload, versions[version])

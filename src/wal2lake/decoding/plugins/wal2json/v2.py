@@ -11,7 +11,7 @@ from json.encoder import encode_basestring as escape_json
 from wal2lake.decoding.changes import ReorderBufferChange, ReorderBufferTXN, Row
 from wal2lake.decoding.context import LogicalDecodingContext, OutputPluginPrepareWrite, OutputPluginWrite
 from wal2lake.decoding.plugins.wal2json.options import Wal2JsonOptions
-from wal2lake.decoding.plugins.wal2json.values import Column, Shape, text
+from wal2lake.decoding.plugins.wal2json.values import ColumnShape, Shape, text
 from wal2lake.decoding.relation import Relation
 from wal2lake.decoding.sql import timestamptz_to_str
 from wal2lake.lsn import LSN
@@ -98,7 +98,7 @@ class FormatV2:
         schema = f',"schema":{shape.schema}' if self._options.include_schemas else ""
         return f'{schema},"table":{shape.table}'
 
-    def _value(self, column: Column, value: object) -> str:
+    def _value(self, column: ColumnShape, value: object) -> str:
         return f'{column.head},"value":{"null" if value is None else column.format_v2(text(value))}'
 
     def _identity(self, shape: Shape, row: Row | None) -> Iterable[str]:

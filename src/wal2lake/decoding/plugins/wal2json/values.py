@@ -30,7 +30,7 @@ Formatter = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnShape:
     """One column. ``name``, ``type_name`` and what follows are printed as they stand. ``format_v1``: version 1 looks
     through a domain where it prints the domain's data type, version 2 (``format_v2``) does not. ``head`` and ``tail``:
     what version 2 prints before and behind the value."""
@@ -55,7 +55,7 @@ class Shape:
     schema: str
     table: str
     selected: bool
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnShape, ...]
     key: tuple[int, ...]
     primary_key: tuple[int, ...] | None
     full: bool
@@ -114,7 +114,7 @@ def _primary_key(ctx: LogicalDecodingContext, relation: Relation) -> tuple[int, 
 
 def _column(
     ctx: LogicalDecodingContext, options: Wal2JsonOptions, attribute: Attribute, facts: Mapping[str, Any]
-) -> Column:
+) -> ColumnShape:
     type_oid, name = attribute.type_oid, attribute.type_name_with_typmod
     if not options.include_typmod and options.format_version == 1:
         name = ctx.types.catalog_name(type_oid)
@@ -137,7 +137,7 @@ def _column(
         f',"position":{position}' if options.include_column_positions else "",
         f',"default":{default}' if options.include_default else "",
     )
-    return Column(
+    return ColumnShape(
         name=column_name,
         type_name=type_name,
         type_oid_v1=base[0] if base else type_oid,
