@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from tests.decoding.walsender import ONE_PIECE, Listening, Walsender
 from wal2lake.decoding.sql import KEYWORDS, parse_bool, quote_identifier, quote_literal, timestamptz_to_str
 from wal2lake.decoding.types import BUILT_IN, ELEMENTS, TypeNames
 from wal2lake.errors import PluginError
 from wal2lake.pgoutput.messages import Type
 from wal2lake.postgres.live_catalog import LiveCatalog
 from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.testing.stream import insert, relation
 
 pytestmark = pytest.mark.server
 
@@ -163,3 +165,10 @@ def test_plugins_read_catalogs_and_nothing_else(server: EmbeddedPostgres, schema
     with pytest.raises(PluginError, match="There is no relation"):
         catalog.scan("told", {})
     catalog.close()
+
+
+@pytest.mark.parametrize("value, told", [("x", "'x'"), ("it's %s", "'it''s %s'"), ("", "''"), (None, "null")])
+def test_a_row_is_written_at_once_or_by_columns_alike(value: str | None, told: str) -> None:
+    sender = Walsender(ONE_PIECE)
+    sender.transaction(701, relation(columns=("id", "50%s")), insert(1, value))
+    assert f"""INSERT: id[bigint]:1 "50%s"[text]:{told}""" in Listening("test_decoding", ONE_PIECE).hear(sender)[1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.pgoutput.messages import PgoutputMessage
 from wal2lake.testing.stream import ScriptedStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
 
 
 class LogScript:
@@ -39,6 +43,22 @@ class LogScript:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def completed(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query and wait for its end. Spark gives the Python process of a source ten seconds to come up, which no
+    setting prolongs (PythonWorkerFactory.createSimpleWorker); nothing was read then, and it is started again."""
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(20):
+        query = start()
+        try:
+            query.awaitTermination()
+            return query
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    raise AssertionError("The machine starts no Python within ten seconds, twenty times over.")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark_source.conftest import LogScript
+from tests.spark_source.conftest import LogScript, completed
 from wal2lake.changelog.decoding import decode_log
 from wal2lake.errors import ConfigError
 from wal2lake.spark import decoded
@@ -103,8 +103,7 @@ def test_executors_run_the_plugin(log: LogScript, spark: SparkSession) -> None:
     log.transactions([relation(), insert(1, "a")], [insert(2, "b")])
     reader = spark.readStream.format("wal2lake").option("log", log.path).option("plugin", "test_decoding")
     stream = reader.option("pluginOptions", '{"include-xids": "0"}').load()
-    query = stream.writeStream.format("memory").queryName("decoded").trigger(availableNow=True).start()
-    query.awaitTermination()
+    completed(stream.writeStream.format("memory").queryName("decoded").trigger(availableNow=True).start)
     rows = spark.table("decoded").collect()
     assert [row.data for row in rows] == _lines(log)
     assert [row.xid for row in rows] == [701] * 3 + [702] * 3

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from tests.spark_source.conftest import LogScript
+from tests.spark_source.conftest import LogScript, completed
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.lsn import LSN
@@ -43,9 +43,7 @@ def reading(spark: SparkSession, log: LogScript, **options: str) -> DataStreamRe
 def run_now(frame: DataFrame, folder: Path) -> StreamingQuery:
     """Everything that there is, into ``folder``/out, with a checkpoint beside it."""
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(folder / "out"))
-    query.awaitTermination()
-    return query
+    return completed(lambda: writer.trigger(availableNow=True).start(str(folder / "out")))
 
 
 def ids(spark: SparkSession, folder: Path) -> list[tuple[str, int]]:
@@ -127,9 +125,9 @@ def test_a_batch_that_fails_is_run_again_with_the_same_rows(
         return writer.trigger(availableNow=True).start()
 
     with pytest.raises(StreamingQueryException, match="the sink fails"):
-        start().awaitTermination()
+        completed(start)
     three.transactions([insert(2, "b")])
-    start().awaitTermination()
+    completed(start)
     assert seen[0] == seen[1]
     assert [number for number, _ in seen] == [0, 0, 1]
 

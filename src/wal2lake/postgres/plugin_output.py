@@ -72,19 +72,20 @@ class PluginOutput(RawOutput):
             self._whole = len(self._lines)
 
     def _add_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._append_line(data.encode() if isinstance(data, str) else data)
+        self._lines.append(data.encode() if isinstance(data, str) else data)
+        if len(self._lines) >= _FLUSH_LINES:
+            self._flush_amid()
 
     def _add_json_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
-        self._append_line(Decoded(lsn, xid, data).json_line()[:-1])
+        self._add_line(lsn, xid, Decoded(lsn, xid, data).json_line()[:-1], last_write)
 
-    def _append_line(self, line: bytes) -> None:
-        self._lines.append(line)
-        if len(self._lines) >= _FLUSH_LINES:
-            self._working = False  # a write that was broken off would leave the file's end unknown
-            self.flush()
-            if self._signalled:
-                raise KeyboardInterrupt
-            self._working = True
+    def _flush_amid(self) -> None:
+        """In the midst of a transaction."""
+        self._working = False  # a write that was broken off would leave the file's end unknown
+        self.flush()
+        if self._signalled:
+            raise KeyboardInterrupt
+        self._working = True
 
     def flush(self) -> None:
         whole, torn = self._lines[: self._whole or 0], self._lines[self._whole or 0 :]

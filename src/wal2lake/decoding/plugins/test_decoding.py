@@ -105,7 +105,7 @@ class TestDecoding(OutputPlugin):
                 _write_old(write, shape, change.oldtuple)
                 write(" new-tuple:")
         if new is not None:
-            _write_row(write, shape.columns, new)
+            _write_row(write, shape, new)
         OutputPluginWrite(ctx, True)
 
     def truncate_cb(
@@ -270,9 +270,9 @@ class _Wrote:
 
 class _Shape:
     """What is the same in every row of a relation: how lines begin, and per column what stands before the value and how
-    the value is written."""
+    the value is written; ``template``: all columns of a row of text, ``booleans`` in words."""
 
-    __slots__ = ("columns", "delete", "insert", "update")
+    __slots__ = ("booleans", "columns", "delete", "insert", "template", "update")
 
     def __init__(self, relation: Relation) -> None:
         table = f"table {relation.quoted_name}:"
@@ -281,9 +281,12 @@ class _Shape:
             (f" {quote_identifier(attribute.name)}[{attribute.type_name}]:", _quoting(attribute.type_oid))
             for attribute in relation.attributes
         ]
+        self.template = "".join(head.replace("%", "%%") + _FORMS[quoting] for head, quoting in self.columns)
+        self.booleans = [place for place, (_, quoting) in enumerate(self.columns) if quoting == _AS_BOOLEAN]
 
 
 _AS_IT_IS, _QUOTED, _AS_BITS, _AS_BOOLEAN = range(4)
+_FORMS: Final = ("%s", "'%s'", "B'%s'", "%s")
 
 
 def _shape(relation: Relation) -> _Shape:
@@ -299,7 +302,24 @@ def _quoting(type_oid: int) -> int:
     return _AS_BITS if type_oid in _BITS else _QUOTED
 
 
-def _write_row(write: Callable[[str | bytes], None], columns: Sequence[tuple[str, int]], row: Sequence[Value]) -> None:
+def _write_row(write: Callable[[str | bytes], None], shape: _Shape, row: Sequence[Value]) -> None:
+    """A row of text with nothing to double, which most are, goes through one format string."""
+    try:
+        plain = "'" not in "".join(row)  # type: ignore[arg-type]
+    except TypeError:  # there is a NULL or another nothing in it
+        plain = False
+    if not plain:
+        _write_columns(write, shape.columns, row)
+        return
+    values = list(row)
+    for place in shape.booleans:
+        values[place] = "true" if values[place] == "t" else "false"
+    write(shape.template % tuple(values))
+
+
+def _write_columns(
+    write: Callable[[str | bytes], None], columns: Sequence[tuple[str, int]], row: Sequence[Value]
+) -> None:
     for (head, quoting), value in zip(columns, row, strict=True):
         if not isinstance(value, str):
             write(head + _nothing(value))
@@ -317,7 +337,7 @@ def _write_old(write: Callable[[str | bytes], None], shape: _Shape, row: Sequenc
     """The old row: what is NULL or was not sent is left out."""
     for column, value in zip(shape.columns, row or (), strict=True):
         if value is not None and value is not NOT_PUBLISHED:
-            _write_row(write, (column,), (value,))
+            _write_columns(write, (column,), (value,))
 
 
 def _doubled(value: str) -> str:
