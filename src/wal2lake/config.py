@@ -5,6 +5,7 @@ Everything is checked when it is read, so nothing below this module sees a setti
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -18,6 +19,7 @@ from wal2lake.names import split_qualified
 
 Mode = Literal["mirror", "append"]
 LakeFormat = Literal["delta"]
+_DEEPEST = 100  # parts of a Spark setting's name
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 T = TypeVar("T")
 
@@ -151,6 +153,8 @@ def _read_toml(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"There is no {path}.", hint="`wal2lake init` writes one.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deep.") from None
     for name, values in document.items():
         if not isinstance(values, dict):
             raise ConfigError(f"{path} sets {name} outside of a section.", hint=f"Put it below one of {_KNOWN}.")
@@ -203,6 +207,8 @@ _TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list"
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """TOML reads ``spark.sql.x = 1`` below [spark] as nested tables; Spark wants the dotted name."""
+    if prefix.count(".") > _DEEPEST:
+        raise ConfigError("A setting of [spark] has too many parts.", hint="Write Spark's settings by their names.")
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -234,7 +240,7 @@ def _resolve(path: str, base: Path) -> str:
 
 def _positive(section: object, *names: str) -> None:
     for name in names:
-        if not getattr(section, name) > 0:
+        if not 0 < getattr(section, name) < math.inf:
             raise ConfigError(f"{_place(section, name)} must be greater than 0.")
 
 

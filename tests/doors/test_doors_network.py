@@ -65,7 +65,6 @@ def test_doors_what_stays_on_the_machine_needs_no_encryption(address: str | None
         "postgresql://me:first/hunter2@h/db",
         "postgresql://me:first@hunter2@h/db",
         "postgresql://me:fi%rst-hunter2@h/db",
-        "postgresql://me:1?hunter2@h/db",
         "postgresql://me:first@h/db?hunter2",
     ],
 )

@@ -11,7 +11,7 @@ from itertools import count, islice
 from random import Random
 from typing import Final
 
-from tests.fuzz import changelog, columnar, targets
+from tests.fuzz import changelog, columnar, files, targets
 from tests.fuzz.run import Bug, fuzz, warm
 from tests.fuzz.targets import Target
 
@@ -21,7 +21,11 @@ _chosen: list[Target] = []  # of a worker process
 
 def chosen(name: str) -> list[Target]:
     """The targets that have ``name`` in theirs."""
-    return [target for target in (*targets.targets(), *columnar.targets(), *changelog.targets()) if name in target.name]
+    return [
+        target
+        for target in (*targets.targets(), *columnar.targets(), *changelog.targets(), *files.targets())
+        if name in target.name
+    ]
 
 
 def rounds(name: str, seed: int, jobs: int) -> Iterator[list[Bug]]:

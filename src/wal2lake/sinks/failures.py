@@ -18,6 +18,10 @@ from wal2lake.errors import RESYNC, LogFullError, SinkError, Wal2LakeError
 from wal2lake.sinks.base import SinkUnavailableError, TargetError
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_BACKTRACE: Final = re.compile(
+    r"\s*(?:stack )?backtrace:.*|\n\s*0: .*", re.IGNORECASE | re.DOTALL
+)  # delta-rs, where it has one
+_LONGEST: Final = 500  # characters of what a library says: it may go on and on about what it could not read
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # delta-rs, as Rust has it
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 _PASSING: Final = {errno.EAGAIN, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT}
@@ -57,7 +61,8 @@ def _number(error: Exception) -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    """One plain line; Arrow's own sentences may quote values, so of those only the kind."""
+    """One plain line without a program's innards; Arrow's own sentences may quote values, so of those only the kind."""
     if isinstance(error, pa.ArrowException):
         return type(error).__name__
-    return " ".join(_COLOUR.sub("", str(error)).split()).rstrip(".")
+    said = " ".join(_BACKTRACE.sub("", _COLOUR.sub("", str(error))).split()).rstrip(".")
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
