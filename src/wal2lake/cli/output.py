@@ -1,22 +1,46 @@
-"""Results go to standard output, words about them to standard error; a terminal gets colour, a pipe plain lines."""
+"""Results go to standard output, words about them to standard error; a terminal gets colour, a pipe plain lines.
+
+All of it goes through a console to which text is text: no name, value or message in it is markup, moves the cursor or
+begins a line of its own, whoever chose it.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from wal2lake.lsn import LSN
+from wal2lake.names import printable
 
 _PIPE_WIDTH = 140  # where there is no terminal, names must not be cut to 80 columns
-console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-err_console = Console(stderr=True, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
+
+
+class PlainConsole(Console):
+    """Rich's, for text that others have chosen; what is to have colour or more than one line comes as Text."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every string that is printed, a table's cells and headings included."""
+        return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
+
+    def out(self, *objects: Any, **options: Any) -> None:
+        """A line as it is, however long."""
+        super().out(*(printable(str(item)) for item in objects), **options)
+
+
+console = PlainConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+err_console = PlainConsole(stderr=True, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
 
 
 def say(text: str) -> None:
     """A sentence to the user, which is no result."""
-    err_console.print(text, highlight=False, markup=False, soft_wrap=True)
+    err_console.print(text, soft_wrap=True)
 
 
 def _plain(value: object) -> object:

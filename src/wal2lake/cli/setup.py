@@ -10,15 +10,19 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.errors import ConfigError
+from wal2lake.names import printable
 from wal2lake.postgres.connection import connect, mapped_errors
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import slot_state
 from wal2lake.wire.command_text import quote_identifier
+
+_MARKS = {"ok": Text("ok", "green"), "warning": Text("warn", "yellow"), "error": Text("error", "red")}
 
 
 def init(
@@ -64,8 +68,10 @@ def check(
     else:
         table = Table("", "check", "finding", box=None)
         for finding in findings:
-            mark = "[green]ok[/]" if finding.ok else "[red]error[/]" if finding.level == "error" else "[yellow]warn[/]"
-            table.add_row(mark, finding.name, finding.text + (f"\n[bold]{finding.sql}[/]" if finding.sql else ""))
+            text = Text(printable(finding.text))
+            if finding.sql:
+                text.append(f"\n{printable(finding.sql)}", style="bold")
+            table.add_row(_MARKS[finding.level], finding.name, text)
         console.print(table)
         say("Not ready: mend what is marked error." if failed else "Ready. Next: wal2lake run")
     if failed:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wal2lake.cli.output import print_json, say
+from wal2lake.cli.output import console, print_json, say
 from wal2lake.decoding.loader import load_plugin
 from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.errors import ConfigError, SlotExistsError, Wal2LakeError
@@ -121,7 +121,7 @@ def show(values: Mapping[str, Any], as_json: bool) -> None:
         print_json(values)
         return
     for name, value in values.items():
-        typer.echo(f"{name:<18}{'' if value is None else value}")
+        console.out(f"{name:<18}{'' if value is None else value}")
 
 
 def load_local_plugin(name: str) -> OutputPlugin:

@@ -39,7 +39,7 @@ def list_(dsn: str, as_json: Json = False) -> None:
     else:
         for slot in found:
             said = (f"{name}={value}" for name, value in slot.items() if value is not None and value is not False)
-            typer.echo("  ".join(said))
+            console.out("  ".join(said))
 
 
 def listed(states: list[slots.SlotState], wal_lsn: LSN) -> list[dict[str, Any]]:

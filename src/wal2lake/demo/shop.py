@@ -94,7 +94,8 @@ class _Demo:
         report = verify_beside(self._config, self._console, self._tick)
         after = read_progress(self._config.log.path)
         show_report(report, self._console)
-        self._console.print(_how_to_query(Path(self._config.lake.path)), markup=False, highlight=False, soft_wrap=True)
+        for line in _how_to_query(Path(self._config.lake.path)).splitlines():
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         return {
             "verified": report.ok,
             "tables": len(report.tables),

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wal2lake.monitor.progress import Progress, TableProgress, is_alive
+from wal2lake.names import printable
 
 _LINE_EVERY_S = 10.0
 _COLOURS = {"streaming": "green", "snapshot": "cyan", "catching_up": "cyan", "quarantined": "red"}
@@ -90,7 +91,7 @@ def _styled_state(row: TableProgress) -> Text:
         text += f" {row.chunks_done or 0}/{row.chunks_total}"
     if row.reason:
         text += f": {row.reason}"
-    return Text(text, style=_COLOURS.get(row.state, ""))
+    return Text(printable(text), style=_COLOURS.get(row.state, ""))
 
 
 def _state_text(state: str, age_s: float | None) -> str:

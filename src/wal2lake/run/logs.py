@@ -11,6 +11,8 @@ import re
 import sys
 from typing import NamedTuple
 
+from wal2lake.names import printable
+
 _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
@@ -27,6 +29,13 @@ class Line(NamedTuple):
         return self.level in ("DEBUG", "INFO")
 
 
+class _OneLine(logging.Formatter):
+    """A message is a line, whatever names stand in it; only a traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
 class _StandardError(logging.Handler):
     """Asks for sys.stderr each time: a live view on a terminal puts itself in its place meanwhile."""
 
@@ -39,7 +48,9 @@ class _StandardError(logging.Handler):
 
 def configure_logging() -> None:
     """Once a process, before its work begins."""
-    logging.basicConfig(handlers=[_StandardError()], format=_FORMAT)
+    handler = _StandardError()
+    handler.setFormatter(_OneLine(_FORMAT))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("wal2lake").setLevel(logging.INFO)
 
 
