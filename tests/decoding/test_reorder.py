@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.decoding.walsender import ONE_PIECE, STREAMED, TWO_PHASE, Listening, Walsender
 from wal2lake.decoding.reorderbuffer import ReorderBuffer
-from wal2lake.errors import LogFullError, PluginError, ProtocolError
+from wal2lake.errors import ConfigError, PluginError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Message, Origin, PgoutputMessage, StreamAbort, StreamStop, Truncate
 from wal2lake.testing.stream import insert, relation
@@ -321,7 +321,7 @@ def test_spilled_transactions_leave_no_file_behind(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     buffer = ReorderBuffer(1, tmp_path / "absent")
     buffer.begin(1)
-    with pytest.raises(LogFullError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         buffer.append(1, 1, 1, 0, b"x")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from wal2lake.decoding import Decoder
 from wal2lake.errors import ConfigError, LogFullError, PluginError, ProtocolError
+from wal2lake.files import put
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import (
@@ -45,7 +46,6 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, OldTuple, TupleColumn, TupleData
 from wal2lake.postgres import plugin_output
-from wal2lake.postgres.files import write_durably
 from wal2lake.postgres.outputs import JsonLinesOutput, RawOutput
 from wal2lake.postgres.physical.archive import inside
 from wal2lake.postgres.physical.manifest import read_manifest
@@ -285,5 +285,5 @@ def test_what_is_no_manifest(content: bytes) -> None:
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    write_durably(tmp_path / "file", b"new")
+    put(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -546,7 +546,7 @@ def test_every_commit_and_checkpoint_is_flushed_before_the_call_returns(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: set[str] = set()
-    monkeypatch.setattr("wal2lake.sinks.folder._fsync", lambda path: flushed.add(path.name))
+    monkeypatch.setattr("wal2lake.sinks.folder.flush", lambda path: flushed.add(path.name))
 
     def all_flushed() -> bool:
         written = {path.name for path in (Path(sink.uri) / "_delta_log").iterdir() if path.is_file()}

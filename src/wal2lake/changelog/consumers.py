@@ -7,7 +7,6 @@ pipeline, and no pipeline goes while it runs.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from wal2lake.changelog.documents import TABLE_CURE, read_document, write_docume
 from wal2lake.changelog.format import SNAPSHOTS, STATE
 from wal2lake.changelog.log import CLAIM, ChangeLog, claim
 from wal2lake.errors import ConfigError, SlotInUseError
+from wal2lake.files import is_locked
 
 PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's snapshots, held while it runs
 
@@ -50,7 +50,7 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
             hint="It goes on where it stands with `wal2lake run`. To give it up, configure the one that replaces it"
             " (pipeline.name) first.",
         )
-    if _runs(log, name):
+    if is_locked(Path(log.storage.root) / SNAPSHOTS / name / PIPELINE_LOCK):
         raise SlotInUseError(f"The pipeline {name!r} runs on the change log {log.storage.root}.", hint="Stop it first.")
     for found in mine:
         _, _, behind = found.partition(CLAIM)
@@ -63,14 +63,3 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
 def _need_nothing(log: ChangeLog, name: str) -> None:
     document = read_document(log.storage.get(name), name, TABLE_CURE)
     log.storage.put(name, write_document({**document, "needs_lsn": None}))
-
-
-def _runs(log: ChangeLog, pipeline: str) -> bool:
-    try:
-        with open(Path(log.storage.root) / SNAPSHOTS / pipeline / PIPELINE_LOCK, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:  # a reader of its own, or one that never took a snapshot
-        return False
-    except BlockingIOError:
-        return True
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -13,7 +12,8 @@ import typer
 from wal2lake import __version__
 from wal2lake.cli import inspect, log, protocol, running, setup
 from wal2lake.cli.output import say
-from wal2lake.errors import ConfigError, InterruptedByUser, LogFullError, Wal2LakeError
+from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.postgres.errors import map_error
 from wal2lake.run.supervisor import ChildFailedError
 
@@ -83,8 +83,8 @@ def _explained(error: BaseException) -> Wal2LakeError | None:
         return ConfigError(
             f"This command needs the module {error.name}.", hint="Install it: pip install 'wal2lake[all]'."
         )
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return LogFullError("The disk is full.", hint="Free space, then run the command again.")
+    if isinstance(error, OSError) and trouble(error) is Trouble.FULL:
+        return disk_full(error, None if error.filename is None else os.fsdecode(error.filename))
     if isinstance(error, OSError) and error.filename is not None:
         return ConfigError(
             f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}.",

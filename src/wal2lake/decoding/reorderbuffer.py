@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wal2lake.errors import LogFullError
+from wal2lake.files import writing
 from wal2lake.lsn import LSN
 
 MEMORY_LIMIT: Final = 64 << 20  # bytes; logical_decoding_work_mem's default
@@ -118,18 +118,12 @@ class ReorderBuffer:
 
     def _spill(self, xid: int) -> None:
         held = self._held[xid]
-        try:
+        with writing(self._spill_dir or tempfile.gettempdir()):
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="wal2lake-spill-", dir=self._spill_dir))
             held.file = self._folder / str(xid)
             with held.file.open("ab") as file:
                 file.write(held.records)
-        except OSError as error:
-            raise LogFullError(
-                f"A transaction beyond the memory limit cannot be written to {self._folder or self._spill_dir}:"
-                f" {error.strerror}.",
-                hint="Make room there, or name another folder; nothing of the transaction was acknowledged.",
-            ) from error
         self.memory -= len(held.records)
         self.spilled_bytes += len(held.records)
         held.spilled += len(held.records)

@@ -11,16 +11,14 @@ import json
 import os
 import stat
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from wal2lake.files import flush_file, writing
 from wal2lake.lsn import LSN
-from wal2lake.postgres.files import writing
 from wal2lake.wire.replication import XLogData
 
 STDOUT = "-"
-_EPOCH = datetime(2000, 1, 1)  # in UTC, as all of the protocol's times
 
 
 class RawOutput:
@@ -60,9 +58,10 @@ class RawOutput:
 
     def sync(self) -> None:
         with writing(self._path):
-            self._file.flush()
             if self._syncable and not self._synced:
-                os.fsync(self._file.fileno())
+                flush_file(self._file)
+            else:
+                self._file.flush()
         self._synced = True
 
     def close(self) -> None:

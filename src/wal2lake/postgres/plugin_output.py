@@ -15,9 +15,9 @@ from pathlib import Path
 from wal2lake.decoding.context import Writer
 from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.rows import ROW_TAGS
+from wal2lake.files import writing
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.postgres.files import writing
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
 

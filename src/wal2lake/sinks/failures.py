@@ -14,7 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from wal2lake.errors import RESYNC, LogFullError, SinkError, Wal2LakeError
+from wal2lake.errors import RESYNC, SinkError, Wal2LakeError
+from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.sinks.base import SinkUnavailableError, TargetError
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -23,21 +24,18 @@ _BACKTRACE: Final = re.compile(
 )  # delta-rs, where it has one
 _LONGEST: Final = 500  # characters of what a library says: it may go on and on about what it could not read
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # delta-rs, as Rust has it
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
-_PASSING: Final = {errno.EAGAIN, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT}
-_DAMAGE: Final = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 
 
 def failure(uri: str, error: Exception) -> Wal2LakeError:
     """The error of ours for what a library or the system said of the table at ``uri``."""
     number = _number(error)
-    if number in _FULL:
-        hint = "Free space or enlarge the disk; nothing is lost, and the pipeline goes on where it stands."
-        return LogFullError(f"The disk under {uri} is full.", hint=hint)
+    kind = trouble(number)
+    if number is not None and kind is Trouble.FULL:
+        return disk_full(number, uri)
     message = f"The Delta table at {uri} cannot be used: {_reason(error)}."
-    if number in _PASSING or isinstance(error, MemoryError):
+    if kind is Trouble.PASSING or isinstance(error, MemoryError):
         return SinkUnavailableError(message, hint="It is tried again.")
-    if number in _DAMAGE or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
+    if kind is Trouble.MISPLACED or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
         return TargetError(message, hint=f"A file is lost or damaged. Put it back, or: {RESYNC}")
     return SinkError(message)
 

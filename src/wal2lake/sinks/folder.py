@@ -5,7 +5,6 @@ A local file is durable when it and its directory entry are synced; an object is
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -13,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
+
+from wal2lake.files import flush
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 
@@ -67,15 +68,7 @@ class Folder:
             return
         found = [self._local / path for path in paths]
         for path in [*found, *sorted({parent for file in found for parent in (file.parent, file.parent.parent)})]:
-            _fsync(path)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            flush(path)
 
 
 def _remote(uri: str) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from wal2lake.changelog.consumers import PIPELINE_LOCK
 from wal2lake.changelog.patience import patiently
 from wal2lake.errors import SlotInUseError
+from wal2lake.files import LockHeldError, lock
 from wal2lake.tables.table import snapshots_root
 
 if TYPE_CHECKING:
@@ -27,15 +28,15 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
     """
     root = snapshots_root(config)
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / PIPELINE_LOCK, "ab") as file:
-        patiently(lambda: _lock(file, config), _PATIENCE_S if stop else 0, stop or Event())
+    with ExitStack() as held:
+        patiently(lambda: _lock(held, root / PIPELINE_LOCK, config), _PATIENCE_S if stop else 0, stop or Event())
         yield
 
 
-def _lock(file: BinaryIO, config: Config) -> None:
+def _lock(held: ExitStack, path: Path, config: Config) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        held.enter_context(lock(path))
+    except LockHeldError:
         raise SlotInUseError(
             f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
             hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",

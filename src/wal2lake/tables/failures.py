@@ -7,7 +7,6 @@ a change log that cannot be read: no table is left out for either.
 
 from __future__ import annotations
 
-import errno
 import logging
 import traceback
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ import psycopg
 import wal2lake
 from wal2lake.errors import (
     LogCorruptError,
-    LogFullError,
     ProtocolError,
     RightsError,
     SchemaChangeError,
@@ -31,6 +29,7 @@ from wal2lake.errors import (
     UnrepresentableError,
     Wal2LakeError,
 )
+from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.postgres.errors import map_error
 from wal2lake.sinks.base import TargetError
 from wal2lake.tables.state import Quarantine
@@ -99,9 +98,8 @@ def _system_error(error: BaseException, relation: str) -> Wal2LakeError | None:
     if isinstance(error, MemoryError):
         hint = "Give Spark's workers more, or smaller batches (pipeline.max_bytes_per_trigger); it is tried again."
         return SparkLostError("Memory ran out.", hint=hint, relation=relation)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "Make room and start again: nothing is lost, the work goes on where it was."
-        return LogFullError("A disk is full.", hint=hint, relation=relation)
+    if isinstance(error, OSError) and trouble(error) is Trouble.FULL:
+        return disk_full(error, relation=relation)
     if isinstance(error, OSError):
         return SparkLostError(f"The system failed: {_reason(error)}.", hint="It is tried again.", relation=relation)
     return None

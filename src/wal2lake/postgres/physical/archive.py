@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from wal2lake.errors import ProtocolError
+from wal2lake.files import flush_file
 from wal2lake.postgres.physical.manifest import new_hash
 from wal2lake.postgres.system import OWNER, Permissions
 
@@ -96,8 +97,7 @@ class Archive:
                 if output is not None:
                     output.write(piece)
             if output is not None and self._sync:
-                output.flush()
-                os.fsync(output.fileno())
+                flush_file(output)
         for _ in source.pieces(-member.size % _BLOCK):
             pass
         return File(path, member.size, checksum.hexdigest())

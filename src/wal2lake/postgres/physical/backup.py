@@ -21,13 +21,14 @@ from psycopg import pq
 from psycopg.errors import Diagnostic
 
 from wal2lake.errors import ConfigError, ProtocolError
+from wal2lake.files import flush_file, put, writing
 from wal2lake.lsn import LSN
 from wal2lake.postgres import exchange
 from wal2lake.postgres.connection import next_result, replication_connection, run, start
 from wal2lake.postgres.exchange import PGconn
-from wal2lake.postgres.files import NewFolders, write_durably, writing
 from wal2lake.postgres.physical.archive import Archive, create
 from wal2lake.postgres.physical.backup_stream import MANIFEST, BackupStream, Tablespace
+from wal2lake.postgres.physical.folders import NewFolders
 from wal2lake.postgres.physical.manifest import ReceivedFiles
 from wal2lake.postgres.physical.standby import primary_conninfo, write_recovery_conf
 from wal2lake.postgres.system import Permissions, data_directory_permissions
@@ -129,7 +130,7 @@ def base_backup(
                 if chosen.recovery_conf:
                     write_recovery_conf(target, primary_conninfo(pgconn, dsn), permissions.file)
                 if chosen.sync:
-                    folders.fsync()
+                    folders.flush()
             return backup
 
 
@@ -195,7 +196,7 @@ class _Receiver:
         listed = 0
         if self._options.manifest:
             listed = self._files.check(manifest)
-            write_durably(self._target / MANIFEST, manifest)
+            put(self._target / MANIFEST, manifest)
             (self._target / MANIFEST).chmod(self._permissions.file)
         assert self._stream.end_lsn is not None
         return Backup(self._stream.start_lsn, self._stream.end_lsn, self._stream.timeline, self._received, listed)
@@ -219,8 +220,7 @@ class _Receiver:
         with create(self._target / tablespace.archive, self._permissions) as archive:
             self._members(_copied(pieces, archive), prefix, None)
             if self._options.sync:
-                archive.flush()
-                os.fsync(archive.fileno())
+                flush_file(archive)
 
     def _members(self, pieces: Iterator[bytes], prefix: str, folder: Path | None) -> None:
         """Go through an archive's members; with ``folder`` they become files there."""

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wal2lake.errors import LogMismatchError, ProtocolError, Wal2LakeError
+from wal2lake.files import put, writing
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.exchange import PGconn
-from wal2lake.postgres.files import write_durably, writing
 from wal2lake.postgres.physical.segments import WalPosition, WalSegment, resume_position
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
@@ -173,7 +173,7 @@ class _Receiver:
         path = self._folder / f"{self.timeline:08X}.history"
         if self.timeline > 1 and not path.exists():
             with writing(path):
-                write_durably(path, timeline_history(pgconn, self.timeline).content)
+                put(path, timeline_history(pgconn, self.timeline).content)
                 path.chmod(self._mode)
 
     def _pump(self, stream: Replication) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from wal2lake.errors import ProtocolError
+from wal2lake.files import flush, flush_file, rename, writing
 from wal2lake.lsn import LSN
-from wal2lake.postgres.files import durable_rename, fsync_folder, writing
 
 PARTIAL = ".partial"
 _SEGMENT = re.compile(r"([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})(?:\.gz|\.lz4)?(\.partial)?")
@@ -68,7 +68,7 @@ class WalSegment:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         os.fchmod(descriptor, mode)
         os.posix_fallocate(descriptor, 0, size)
-        fsync_folder(self._path.parent)
+        flush(self._path.parent)
         return os.fdopen(descriptor, "r+b")
 
     def write(self, lsn: int, data: bytes | memoryview) -> None:
@@ -78,12 +78,11 @@ class WalSegment:
 
     def sync(self) -> None:
         with writing(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            flush_file(self._file)
 
     def close(self, *, complete: bool) -> None:
         self.sync()
         self._file.close()
         if complete:
             with writing(self._path):
-                durable_rename(self._path, self._path.with_name(self.name))
+                rename(self._path, self._path.with_name(self.name))

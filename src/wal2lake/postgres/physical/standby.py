@@ -8,11 +8,11 @@ Source: PostgreSQL documentation, "pg_basebackup" (--write-recovery-conf); src/f
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from wal2lake.files import flush_file
 from wal2lake.postgres.exchange import PGconn
 
 _ALWAYS = {"host", "hostaddr", "port", "user"}
@@ -43,10 +43,9 @@ def primary_conninfo(pgconn: PGconn, dsn: str) -> str:
 def write_recovery_conf(data: Path, conninfo: str, mode: int) -> None:
     """Have the server that starts from ``data`` (files of ``mode``) follow the one that ``conninfo`` names."""
     quoted = conninfo.replace("\\", "\\\\").replace("'", "''")
-    with (data / "postgresql.auto.conf").open("a") as settings:
-        settings.write(f"primary_conninfo = '{quoted}'\n")
-        settings.flush()
-        os.fsync(settings.fileno())
+    with (data / "postgresql.auto.conf").open("ab") as settings:
+        settings.write(f"primary_conninfo = '{quoted}'\n".encode())
+        flush_file(settings)
     signal = data / "standby.signal"
     signal.touch(mode=0o600)
     signal.chmod(mode)
