@@ -21,6 +21,7 @@ from tests.capture.conftest import World, eventually
 from tests.capture.test_capture import failure
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
+from wal2lake.capture.frames import without_headers
 from wal2lake.capture.startup import change_log_findings
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.writer import LogWriter
@@ -93,11 +94,11 @@ def test_an_abort_of_what_was_sent_is_refused(tmp_path: Path) -> None:
     abort = stream.message(StreamAbort(701, 702))
     with LogWriter(tmp_path / "log", IDENTITY) as writer:
         with pytest.raises(ProtocolError, match="StreamAbort amid transaction 701"):
-            writer.append([begin, change, abort, commit])
-        writer.append([begin, change])
+            writer.append(without_headers([begin, change, abort, commit]))
+        writer.append(without_headers([begin, change]))
         with pytest.raises(ProtocolError, match="StreamAbort amid transaction 701"):
-            writer.append([abort, commit])
-        assert writer.append([commit, abort]).commits == 1
+            writer.append(without_headers([abort, commit]))
+        assert writer.append(without_headers([commit, abort])).commits == 1
 
 
 def test_a_publication_missing_for_a_while_ends_capture_before_the_slot_moves(world: World) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
 from wal2lake.changelog.plan import Extent
@@ -26,12 +27,12 @@ def writer(open_writer: Writer) -> LogWriter:
     stream = ScriptedStream()
     writer = open_writer()
     first = stream.transaction(relation(), insert(1, "secret"), update(1, "secret"))
-    writer.append(first[:2])
-    writer.append(first[2:])
+    writer.append(without_headers(first[:2]))
+    writer.append(without_headers(first[2:]))
     writer.set_position(stream.lsn + 8)
-    writer.append(stream.transaction(delete(1))[:1])
+    writer.append(without_headers(stream.transaction(delete(1))[:1]))
     writer.new_session()
-    writer.append(stream.transaction(relation(), insert(2, "secret")))
+    writer.append(without_headers(stream.transaction(relation(), insert(2, "secret"))))
     writer.log.refresh()
     return writer
 

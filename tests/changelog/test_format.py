@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
-from wal2lake.changelog.builder import XLOG_DATA_HEADER, Messages
 from wal2lake.changelog.trailer import with_trailer
+from wal2lake.columnar.headers import RELATION, MessageColumns
 from wal2lake.errors import LogCorruptError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
@@ -51,20 +53,36 @@ SHORTEST: list[PgoutputMessage] = [
 @pytest.mark.parametrize("message", SHORTEST, ids=lambda message: type(message).__name__)
 def test_each_kind_of_message_as_short_as_it_can_be(message: PgoutputMessage) -> None:
     whole = write_message(message)
-    sent, cut = (write_xlog_data(XLogData(AT, AT, 0, payload)) for payload in (whole, whole[:-1]))
-    assert Messages([sent]).payloads().to_pylist() == [whole]
+    assert MessageColumns.of([(AT, whole)]).tag.tolist() == [whole[0]]
     with pytest.raises(ProtocolError, match=f"{len(whole) - 1} bytes") as raised:
-        Messages([sent, cut])
+        MessageColumns.of([(AT, whole), (AT, whole[:-1])])
     assert (raised.value.lsn, raised.value.offset) == (AT, 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 9, 16, 17, 40])
-def test_payloads_are_what_stands_behind_the_headers(count: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 8, 9, 16, 17, 40])
+def test_the_log_takes_what_stands_behind_the_headers(count: int) -> None:
     said = [write_message(Origin(AT, "o" * length)) for length in range(count)]
-    messages = Messages([write_xlog_data(XLogData(LSN(n + 1), AT, 0, payload)) for n, payload in enumerate(said)])
-    assert messages.payloads().to_pylist() == said
+    messages = without_headers(
+        [write_xlog_data(XLogData(LSN(n + 1), AT, 0, payload)) for n, payload in enumerate(said)]
+    )
+    assert messages.payload.to_pylist() == said
     assert messages.lsn.tolist() == list(range(1, count + 1))
-    assert (messages.at - messages.starts).tolist() == [XLOG_DATA_HEADER] * count
+
+
+@pytest.mark.parametrize("frame", [b"k" + bytes(30), b"w" + bytes(24), b"w"])
+def test_what_is_no_message_in_a_frame_is_refused(frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        without_headers([write_xlog_data(XLogData(AT, AT, 0, write_message(Origin(AT, "")))), frame])
+
+
+def test_some_of_the_messages_are_as_they_were_among_all() -> None:
+    said = [write_message(Relation(n, "", "n" * n, "d", ())) for n in range(6)]
+    columns = MessageColumns.of((n, payload) for n, payload in enumerate(said))
+    part = MessageColumns(columns.lsn[2:5], columns.payload.slice(2, 3))  # as a segment's rows are
+    some = part.where(np.array([True, False, True]))
+    assert (some.lsn.tolist(), some.payload.to_pylist()) == ([2, 4], [said[2], said[4]])
+    assert [part.ids(part.rows_of(RELATION)).tolist(), some.ids(some.rows_of(RELATION)).tolist()] == [[2, 3, 4], [2, 4]]
+    assert len(columns.where(np.zeros(6, bool))) == 0
 
 
 @pytest.mark.parametrize(("name", "seq"), [("0000000000000000.arrow", 0), (SEGMENT, 7), ("12345.arrow", 12345)])

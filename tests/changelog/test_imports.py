@@ -10,11 +10,13 @@ _PROGRAM = """
 import sys
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture import Capture
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 stream = ScriptedStream()
 with LogWriter(sys.argv[1], IDENTITY) as writer:
-    writer.append(stream.transaction(relation(), insert(1, "a")))
+    sent = without_headers(stream.transaction(relation(), insert(1, "a")))
+    writer.append(sent.where(sent.tag > 0))
     writer.log.refresh()
     [writer.log.read(extent) for extent in writer.log.plan(0, stream.lsn)]
     writer.log.transactions(0, stream.lsn)

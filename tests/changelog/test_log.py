@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.changelog.conftest import IDENTITY, flushed_paths
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.format import SEGMENT_SCHEMA
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
@@ -40,7 +41,7 @@ def test_rows_are_the_columns_of_the_messages(open_writer: Writer) -> None:
     stream = ScriptedStream()
     sent = stream.transaction(relation(), insert(1, "a"), update(1, "b"), delete(1, None), Truncate((16384, 9), 0))
     with open_writer() as writer:
-        info = writer.append(sent)
+        info = writer.append(without_headers(sent))
         batch = ChangeLog.open(writer.log.storage.root).read(Extent(0, 0, 7))
     assert batch.schema == SEGMENT_SCHEMA
     assert bytes(batch.column("tag").to_pylist()) == b"BRIUDTC"
@@ -72,7 +73,7 @@ def test_any_range_of_any_cutting(
     with LogWriter(path, IDENTITY) as writer:
         while flat:
             cut = cuts[len(flat) % len(cuts)]
-            writer.append(flat[:cut])
+            writer.append(without_headers(flat[:cut]))
             flat = flat[cut:]
     log = ChangeLog.open(path)
     ends = [IDENTITY.start_lsn, *(end for end, _ in sent)]
@@ -107,7 +108,7 @@ def test_limits_by_bytes_and_before_a_commit(open_writer: Writer) -> None:
     second = stream.transaction(insert(2, "b" * 100))
     end2 = stream.lsn
     with open_writer() as writer:
-        writer.append(first + second)
+        writer.append(without_headers(first + second))
         log = writer.log
         log.refresh()
         assert log.end_lsn_within(0, max_bytes=1) == end1
@@ -125,12 +126,12 @@ def test_a_torn_transaction_comes_again_whole(open_writer: Writer) -> None:
     start = stream.lsn
     torn = stream.transaction(relation(), insert(2, "b"), insert(3, "c"))
     with open_writer() as writer:
-        writer.append(whole + torn[:3])
+        writer.append(without_headers(whole + torn[:3]))
     with open_writer() as writer:
         assert writer.durable_lsn == start
-        writer.append(torn[:2])  # this session breaks as well, while capture lives on
+        writer.append(without_headers(torn[:2]))  # this session breaks as well, while capture lives on
         writer.new_session()
-        writer.append(torn)
+        writer.append(without_headers(torn))
         writer.log.refresh()
         assert payloads_of(writer.log, 0, stream.lsn) == messages(whole + torn)
         assert writer.log.segments[-1].relations == {}
@@ -140,9 +141,9 @@ def test_a_transaction_that_the_log_has_is_not_indexed_again(open_writer: Writer
     stream = ScriptedStream()
     first, second = stream.transaction(insert(1, "a")), stream.transaction(insert(2, "b"))
     with open_writer() as writer:
-        writer.append(first)
+        writer.append(without_headers(first))
         writer.new_session()
-        writer.append(first + second)
+        writer.append(without_headers(first + second))
         writer.log.refresh()
         assert payloads_of(writer.log, 0, stream.lsn) == messages(first + second)
 
@@ -150,7 +151,7 @@ def test_a_transaction_that_the_log_has_is_not_indexed_again(open_writer: Writer
 def test_leftovers_of_a_dead_writer_are_removed(open_writer: Writer, tmp_path: Path) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(insert(1, "a")))
+        writer.append(without_headers(stream.transaction(insert(1, "a"))))
     leftover = tmp_path / "log/segments/.0000000000000001.arrow.99-1.tmp"
     leftover.write_bytes(b"half")
     assert len(ChangeLog.open(tmp_path / "log").segments) == 1
@@ -163,7 +164,7 @@ def test_what_a_dead_writer_renamed_is_durable_before_it_counts(
 ) -> None:
     """It may have died between the rename and the flush of the folder, and the slot moves by what the next one says."""
     with open_writer() as writer:
-        writer.append(ScriptedStream().transaction(insert(1, "a")))
+        writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
     flushed = flushed_paths(monkeypatch)
     with open_writer():
         assert {tmp_path / "log/segments", tmp_path / "log"} <= set(flushed)
@@ -196,7 +197,7 @@ def test_a_full_disk_under_the_lock_is_a_full_disk(open_writer: Writer) -> None:
 
 def test_a_file_that_is_cut_or_overwritten_is_named_with_its_cure(open_writer: Writer, tmp_path: Path) -> None:
     with open_writer() as writer:
-        writer.append(ScriptedStream().transaction(insert(1, "a")))
+        writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
     file = tmp_path / "log/segments/0000000000000000.arrow"
     whole = file.read_bytes()
     for damaged in (b"", whole[:100], whole[:-40], b"x" * len(whole)):
@@ -212,7 +213,7 @@ def test_a_missing_segment_is_found(open_writer: Writer, tmp_path: Path) -> None
     stream = ScriptedStream()
     with open_writer() as writer:
         for i in range(3):
-            writer.append(stream.transaction(insert(i, "a")))
+            writer.append(without_headers(stream.transaction(insert(i, "a"))))
     (tmp_path / "log/segments/0000000000000001.arrow").unlink()
     with pytest.raises(LogCorruptError, match=r"0000000000000001\.arrow"):
         _ = ChangeLog.open(tmp_path / "log").segments
@@ -230,7 +231,7 @@ def test_one_writer_and_one_source(open_writer: Writer, tmp_path: Path) -> None:
 def test_the_idle_position_is_durable(open_writer: Writer) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(insert(1, "a")))
+        writer.append(without_headers(stream.transaction(insert(1, "a"))))
         writer.set_position(0x9000)
         writer.set_position(0x8000)
         assert writer.durable_lsn == 0x9000
@@ -243,10 +244,10 @@ def test_a_reader_takes_nothing_for_durable_that_it_has_not_seen(open_writer: Wr
     """Verify asks of one look at the log both: how far it goes, and what is in it up to there."""
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(insert(1, "a")))
+        writer.append(without_headers(stream.transaction(insert(1, "a"))))
         readers = [ChangeLog.open(writer.log.storage.root) for _ in range(2)]
         seen = [(len(log.segments), log.durable_lsn()) for log in readers]
-        writer.append(stream.transaction(insert(2, "b")))
+        writer.append(without_headers(stream.transaction(insert(2, "b"))))
         writer.set_position(0x9000)
         assert [(len(log.segments), log.durable_lsn()) for log in readers] == seen
         readers[0].refresh()
@@ -258,14 +259,14 @@ def test_a_look_at_the_log_begins_with_its_position(open_writer: Writer, monkeyp
     stream = ScriptedStream()
     with open_writer() as writer:
         first, second = (stream.transaction(insert(i, "a")) for i in range(2))
-        writer.append(first)
+        writer.append(without_headers(first))
         log = ChangeLog.open(writer.log.storage.root)
         assert log.durable_lsn() == log.last_end_lsn
         look = log.storage.get
 
         def get(name: str) -> bytes:
             found = look(name)
-            writer.append(second)
+            writer.append(without_headers(second))
             writer.set_position(0x9000)
             return found
 
@@ -281,8 +282,8 @@ def test_schemas_in_force(open_writer: Writer) -> None:
     mood = Type(90000, "public", "mood")
     sent = stream.transaction(old, insert(1, "a"), old, insert(2, "b"), mood, new, insert(3, "c", "d"))
     with open_writer() as writer:
-        writer.append(sent)
-        writer.append(stream.transaction(insert(4, "e", "f")))
+        writer.append(without_headers(sent))
+        writer.append(without_headers(stream.transaction(insert(4, "e", "f"))))
         log = writer.log
         log.refresh()
     runs = log.relation_runs(Extent(0, 0, 9), 16384)
@@ -306,11 +307,13 @@ def test_a_relation_is_announced_where_the_server_says_so_and_in_committed_trans
         first = stream.transaction(relation(), insert(1, "a"))
         ends = [stream.lsn]
         for sent in (stream.transaction(relation(), insert(2, "b")), stream.transaction(insert(3, "c"))):
-            writer.append(first + sent[:2])  # the change that the Relation is sent for is in the next segment
-            writer.append(sent[2:])
+            writer.append(
+                without_headers(first + sent[:2])
+            )  # the change that the Relation is sent for is in the next segment
+            writer.append(without_headers(sent[2:]))
             ends.append(stream.lsn)
             first = []
-        writer.append(stream.transaction(relation(), insert(4, "d"))[:3])
+        writer.append(without_headers(stream.transaction(relation(), insert(4, "d"))[:3]))
         writer.log.refresh()
         assert [writer.log.announced(ends[0], end) for end in ends] == [set(), {16384}, {16384}]
         assert writer.log.announced(ends[1], stream.lsn) == set()
@@ -320,9 +323,9 @@ def test_what_segments_repeat_is_held_once(open_writer: Writer) -> None:
     """The retention time of a log with many tables is thousands of segments."""
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(relation(), insert(0, "a")))
-        writer.append(stream.transaction(relation(), insert(1, "b")))
-        writer.append(stream.transaction(insert(2, "c")))
+        writer.append(without_headers(stream.transaction(relation(), insert(0, "a"))))
+        writer.append(without_headers(stream.transaction(relation(), insert(1, "b"))))
+        writer.append(without_headers(stream.transaction(insert(2, "c"))))
         _, first, second = ChangeLog.open(writer.log.storage.root).segments
     assert first.relations is second.relations
     assert first.relations[16384] is first.announced[0].payload
@@ -334,8 +337,8 @@ def test_a_thousand_tables_cost_each_segment_little(open_writer: Writer) -> None
     mood = Type(90000, "public", "mood")
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(*tables, mood))
-        small = writer.append(stream.transaction(insert(1, "a", oid=20000)))
+        writer.append(without_headers(stream.transaction(*tables, mood)))
+        small = writer.append(without_headers(stream.transaction(insert(1, "a", oid=20000))))
         path = Path(writer.log.storage.path(small.name))
         (_, read) = ChangeLog.open(writer.log.storage.root).segments
     assert path.stat().st_size < 40_000
@@ -348,7 +351,7 @@ def test_a_segment_whose_relations_do_not_parse_is_corrupt(
 ) -> None:
     with open_writer() as writer, monkeypatch.context() as patch:
         patch.setattr("wal2lake.changelog.format.write_in_force", lambda *_: b"nothing")
-        info = writer.append(ScriptedStream().transaction(insert(1, "a")))
+        info = writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
         with pytest.raises(LogCorruptError, match=f"{info.name}.*does not parse"):
             _ = ChangeLog.open(writer.log.storage.root).segments
 
@@ -357,7 +360,7 @@ def test_logical_messages_may_stand_outside(open_writer: Writer) -> None:
     stream = ScriptedStream()
     note = stream.message(Message(False, LSN(8), "p", b"x"))
     with open_writer() as writer:
-        writer.append([note, *stream.transaction(insert(1, "a")), note])
+        writer.append(without_headers([note, *stream.transaction(insert(1, "a")), note]))
         writer.log.refresh()
         assert writer.log.read(Extent(0, 0, 5)).column("xid").to_pylist() == [0, 701, 701, 701, 0]
         assert writer.log.plan(0, stream.lsn) == [Extent(0, 1, 4)]
@@ -370,8 +373,8 @@ def test_streams_out_of_order_are_refused(open_writer: Writer) -> None:
     with open_writer() as writer:
         for bad in ([change], [begin, begin], [commit], [nonsense], [begin[:30]], [b"k" + begin[1:]], [begin[:25]]):
             with pytest.raises(ProtocolError):
-                writer.append(bad)
-        writer.append([begin, change, commit])  # a refused segment leaves no trace
+                writer.append(without_headers(bad))
+        writer.append(without_headers([begin, change, commit]))  # a refused segment leaves no trace
 
 
 def test_readers_see_what_is_appended(open_writer: Writer, tmp_path: Path) -> None:
@@ -380,7 +383,7 @@ def test_readers_see_what_is_appended(open_writer: Writer, tmp_path: Path) -> No
         log = ChangeLog.open(tmp_path / "log")
         assert (log.last_end_lsn, log.plan(0, 1 << 60)) == (IDENTITY.start_lsn, [])
         for i in range(3):
-            writer.append(stream.transaction(insert(i, "a")))
+            writer.append(without_headers(stream.transaction(insert(i, "a"))))
             log.refresh()
             assert log.last_end_lsn == stream.lsn
 
@@ -390,6 +393,6 @@ def test_compressions(open_writer: Writer, compression: str) -> None:
     stream = ScriptedStream()
     sent = stream.transaction(insert(1, "a" * 1000))
     with open_writer(compression=compression) as writer:
-        writer.append(sent)
+        writer.append(without_headers(sent))
         writer.log.refresh()
         assert payloads_of(writer.log, 0, stream.lsn) == messages(sent)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.writer import LogWriter
@@ -28,7 +29,7 @@ def test_a_batch_ends_where_the_next_transaction_would_not_fit(open_writer: Writ
         ends.append(stream.lsn)
     with open_writer() as writer:
         for part in sent if each else [[message for transaction in sent for message in transaction]]:
-            writer.append(part)
+            writer.append(without_headers(part))
     log = ChangeLog.open(writer.log.storage.root)
     rows = [len(transaction) for transaction in sent]
     size = [sum(len(message) - 25 for message in transaction) for transaction in sent]
@@ -51,7 +52,7 @@ def test_the_log_ends_where_its_last_segment_does(open_writer: Writer) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
         for number in range(3):
-            writer.append(stream.transaction(insert(number, "a")))
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
     log = ChangeLog.open(writer.log.storage.root)
     assert (log.durable_lsn(), log.last_end_lsn) == (stream.lsn, stream.lsn)
     assert [log.counts(Extent(seq, 0, 3)) for seq in range(3)] == [{16384: {"I": 1}}] * 3
@@ -61,7 +62,7 @@ def test_what_was_listed_is_told_from_memory(open_writer: Writer) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
         for number in range(3):
-            writer.append(stream.transaction(insert(number, "a")))
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
     log = ChangeLog.open(writer.log.storage.root)
     for segment in log.segments:
         log.storage.remove(segment.name)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import ConfigError, LogMismatchError
@@ -19,8 +20,8 @@ def fill(writer: LogWriter, transactions: int) -> list[int]:
     stream, ends = ScriptedStream(), []
     for i in range(transactions):
         sent = stream.transaction(insert(i, "a"))
-        writer.append(sent[:2])
-        writer.append(sent[2:])
+        writer.append(without_headers(sent[:2]))
+        writer.append(without_headers(sent[2:]))
         ends.append(int(stream.lsn))
     return ends
 
@@ -48,9 +49,9 @@ def test_the_log_begins_after_a_transaction_of_which_a_part_is_gone(open_writer:
         assert log.beginning() == log.start_lsn
         sent, ends = stream.transaction(insert(1, "a")), [int(stream.lsn)]
         for part in (sent[:2], sent[2:]):
-            writer.append(part)
+            writer.append(without_headers(part))
         sent, ends = stream.transaction(insert(2, "b")), [*ends, int(stream.lsn)]
-        writer.append(sent)
+        writer.append(without_headers(sent))
         log.refresh()
         assert log.beginning() == log.start_lsn
         log.release("a", ends[0])
@@ -71,7 +72,7 @@ def test_the_end_of_the_log_survives(open_writer: Writer) -> None:
         assert writer.log.trim(0) == 3
     with open_writer() as writer:
         assert (writer.log.last_end_lsn, writer.durable_lsn) == (ends[1], ends[1])
-        assert writer.append(ScriptedStream(ends[1]).transaction(insert(9, "z"))).seq == 4
+        assert writer.append(without_headers(ScriptedStream(ends[1]).transaction(insert(9, "z")))).seq == 4
         writer.log.refresh()
         assert len(writer.log.plan(ends[1], 1 << 60)) == 1
 
@@ -84,7 +85,7 @@ def test_a_reader_that_slept_through_a_trim_sees_the_log_again(open_writer: Writ
         reader.refresh()
         stream = ScriptedStream(ends[0])
         for i in range(3):
-            writer.append(stream.transaction(insert(i, "a")))
+            writer.append(without_headers(stream.transaction(insert(i, "a"))))
         writer.log.refresh()
         writer.log.release("a", stream.lsn)
         writer.log.trim(0)

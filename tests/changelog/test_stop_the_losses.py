@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.changelog.test_retention import fill
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.log import ChangeLog
@@ -37,7 +38,9 @@ def bits_flipped(whole: bytes) -> Iterator[bytes]:
 def test_any_bit_of_a_segment(open_writer: Writer, compression: str) -> None:
     """Whoever plans reads the footer alone, so only what is read is checked then: but all of it."""
     with open_writer(compression=compression) as writer:
-        sound = writer.append(ScriptedStream().transaction(relation(), insert(1, "a" * 99), update(1, "b"), delete(1)))
+        sound = writer.append(
+            without_headers(ScriptedStream().transaction(relation(), insert(1, "a" * 99), update(1, "b"), delete(1)))
+        )
         whole = writer.log.storage.get(SEGMENT)
     index, planned = layout.read_transactions(pa.py_buffer(whole), SEGMENT), 0
     for damaged in bits_flipped(whole):
@@ -56,7 +59,7 @@ def test_a_reader_checks_the_rows_of_a_file_once(open_writer: Writer, monkeypatc
     stream, checks = ScriptedStream(), list[bool]()
     with open_writer() as writer:
         for number in range(3):
-            writer.append(stream.transaction(insert(number, "a")))
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
         log = ChangeLog.open(writer.log.storage.root)
     read = layout.read_batch
 
@@ -74,7 +77,7 @@ def test_a_segment_under_anothers_name(open_writer: Writer, tmp_path: Path) -> N
     stream = ScriptedStream()
     with open_writer() as writer:
         for number in range(2):
-            writer.append(stream.transaction(insert(number, "a")))
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
     folder = tmp_path / "log/segments"
     (folder / "0000000000000000.arrow").write_bytes((folder / "0000000000000001.arrow").read_bytes())
     with pytest.raises(LogCorruptError, match=SEGMENT):
@@ -115,12 +118,12 @@ def test_verify_tells_each_damaged_file_in_a_sentence(open_writer: Writer, tmp_p
     """The third segment goes on with a transaction of the second, which is damaged: that is no fault of the third."""
     stream = ScriptedStream()
     with open_writer() as writer:
-        writer.append(stream.transaction(relation(), insert(0, "a")))
+        writer.append(without_headers(stream.transaction(relation(), insert(0, "a"))))
         torn = stream.transaction(insert(1, "a"), insert(2, "b"))
-        writer.append(torn[:2])
-        writer.append(torn[2:])
+        writer.append(without_headers(torn[:2]))
+        writer.append(without_headers(torn[2:]))
         for number in range(3):
-            writer.append(stream.transaction(insert(number, "a")))
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
         writer.set_position(0x9000)
         writer.log.release("a", 0x8000)
         writer.log.release("b", 0x8000)

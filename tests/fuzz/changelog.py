@@ -31,6 +31,7 @@ from wal2lake.changelog.format import (
     write_position,
     write_segment,
 )
+from wal2lake.columnar.headers import MessageColumns
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
@@ -95,7 +96,7 @@ def _segments() -> Iterator[bytes]:
     """First segments of logs: what the newest server sent, in each compression."""
     for capture in load(18).captures:
         if capture.name == "changes":
-            sent = [b"w" + bytes(24) + payload for payload in capture.pgoutput]
+            sent = MessageColumns.of((0, payload) for payload in capture.pgoutput)
             segment, _ = build_segment(sent, 0, Tail(0, 0))
             for compression in (None, "lz4", "zstd"):
                 yield b"".join(map(bytes, write_segment(segment, IDENTITY, compression)))

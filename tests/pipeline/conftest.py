@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
@@ -94,7 +95,7 @@ class Site:
         sent = [b"w" + LSN.parse(lsn).to_bytes(8) + bytes(16) + data for lsn, data in rows]
         with nullcontext(self._writer) if self._writer else LogWriter(self.config.log.path, self.identity) as writer:
             for part in filter(None, self.cut(sent)):
-                writer.append(part)
+                writer.append(without_headers(part))
 
     @contextmanager
     def one_session(self) -> Iterator[None]:

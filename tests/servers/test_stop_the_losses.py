@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from wal2lake.changelog.builder import Tail, build_segment
+from wal2lake.columnar.headers import MessageColumns
 from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Insert, StreamAbort
@@ -25,7 +26,6 @@ from wal2lake.postgres.recvlogical import RecvOptions, recv
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import create_slot, require_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
-from wal2lake.wire.replication import write_xlog_data
 
 pytestmark = pytest.mark.servers
 
@@ -91,7 +91,8 @@ def test_aborts_of_all_kinds_stop_the_losses(aborting: EmbeddedPostgres) -> None
             if options.streaming == "off" and not options.two_phase:  # else what is rolled back may be sent as well
                 assert sum(isinstance(received.message, Insert) for received in heard) == ROWS_COMMITTED
             if options.proto_version == 1:
-                segment, _ = build_segment([write_xlog_data(change) for change in sent], 0, Tail(0, 0))
+                messages = MessageColumns.of((change.start_lsn, change.payload) for change in sent)
+                segment, _ = build_segment(messages, 0, Tail(0, 0))
                 assert segment.info.commit_rows >= ROWS_COMMITTED
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.pgoutput.messages import PgoutputMessage
@@ -35,7 +36,7 @@ class LogScript:
         self.append(payloads)
 
     def append(self, payloads: list[bytes]) -> None:
-        self._writer.append(payloads)
+        self._writer.append(without_headers(payloads))
 
     def new_session(self) -> None:
         """Capture was restarted."""

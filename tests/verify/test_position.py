@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
@@ -76,7 +77,7 @@ class Pipeline:
     table: TableLocation
 
     def transaction(self, oid: int = 16384) -> LSN:
-        self.writer.append(self.stream.transaction(relation(oid), insert(1, "x", oid=oid)))
+        self.writer.append(without_headers(self.stream.transaction(relation(oid), insert(1, "x", oid=oid))))
         return self.stream.lsn
 
     def durable(self, lsn: int) -> None:

@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.apply.row_index import Ids, Mask
+from wal2lake.columnar import headers
 from wal2lake.errors import RESYNC, ProtocolError, SchemaChangeError
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
 
-INSERT, UPDATE, DELETE, TRUNCATE = (np.uint8(ord(kind)) for kind in "IUDT")
-OLD: Final = np.uint8(ord("O"))
+INSERT, UPDATE, DELETE, TRUNCATE = map(np.uint8, (headers.INSERT, headers.UPDATE, headers.DELETE, headers.TRUNCATE))
+OLD: Final = np.uint8(headers.OLD)
 Fill = Mapping[str, pa.Scalar]
 
 _WIDER: Final = (

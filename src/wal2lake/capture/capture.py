@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from wal2lake.capture.frames import without_headers
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
@@ -127,9 +128,9 @@ class Capture:
             return stream.receive(left, at_least=self._segment_bytes)
         return stream.receive(self._config.log.segment_seconds)
 
-    def _step(self, stream: ReplicationStream, writer: LogWriter, batch: list[bytes]) -> None:
-        batch = self._resent.pass_over(batch, stream.keepalive_lsn)
-        if batch:
+    def _step(self, stream: ReplicationStream, writer: LogWriter, frames: list[bytes]) -> None:
+        batch = self._resent.pass_over(without_headers(frames), stream.keepalive_lsn)
+        if len(batch):
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts
             self._changes += sum(sum(kinds.values()) for kinds in counts.values())

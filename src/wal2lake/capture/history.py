@@ -24,15 +24,16 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from wal2lake.changelog.builder import XLOG_DATA_HEADER
+import numpy as np
+
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.columnar.headers import BEGIN, COMMIT, DELETE, INSERT, ORIGIN, TRUNCATE, UPDATE, MessageColumns
 from wal2lake.errors import ConnectError, LogMismatchError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.postgres.connection import Connection, mapped_errors
 
-_CHANGES = (b"I", b"U", b"D", b"T", b"O")
+_CHANGES = (INSERT, UPDATE, DELETE, TRUNCATE, ORIGIN)
 _CURE = (
     "If the newer data directory is at hand, put it back. Otherwise every table must be read again: remove the slot"
     " (`wal2lake drop`) and the log{}, and run again: the tables are copied anew."
@@ -85,27 +86,24 @@ class Resent:
         self._expected = deque(_Transaction(*of) for *of, final in zip(*columns, strict=True) if final >= confirmed)
         self.over = confirmed >= durable
 
-    def pass_over(self, batch: list[bytes], keepalive: LSN) -> list[bytes]:
-        """``batch`` of XLogData CopyData payloads without the changes that the log has.
+    def pass_over(self, messages: MessageColumns, keepalive: LSN) -> MessageColumns:
+        """``messages`` without the changes that the log has.
 
         The transactions around them stay, empty, and so do Relation and Type messages: they are announced only once.
         ``keepalive`` as ReplicationStream.keepalive_lsn. Raises LogMismatchError when the log is of another history.
         """
         if self.over:
-            return batch
-        kept = []
-        for place, copy_data in enumerate(batch):
-            tag = copy_data[XLOG_DATA_HEADER : XLOG_DATA_HEADER + 1]
-            if tag in _CHANGES:
-                continue
-            if tag in (b"B", b"C"):
-                self._read_boundary(read_message(copy_data[XLOG_DATA_HEADER:]))
+            return messages
+        known = np.isin(messages.tag, _CHANGES)
+        for row in messages.rows_of(BEGIN, COMMIT).tolist():
+            self._read_boundary(messages.message(row))
             if self.over:
-                return kept + batch[place:]
-            kept.append(copy_data)
-        if keepalive >= self._durable:
-            self._finish()
-        return kept
+                known[row:] = False
+                break
+        else:
+            if keepalive >= self._durable:
+                self._finish()
+        return messages.where(~known)
 
     def _read_boundary(self, message: object) -> None:
         if isinstance(message, Begin):

@@ -18,9 +18,11 @@ from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.patience import patiently
 from wal2lake.changelog.writer import LogWriter
+from wal2lake.columnar.headers import MessageColumns
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.preflight import Finding
@@ -34,7 +36,6 @@ from wal2lake.postgres.slots import (
     slot_state,
 )
 from wal2lake.wire.command_text import quote_identifier
-from wal2lake.wire.replication import write_xlog_data
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
 _PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
@@ -127,7 +128,8 @@ def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, d
     resent = Resent(log, durable, check_position(state, durable))
     options = (*PLUGIN_OPTIONS.items(), ("publication_names", quote_identifier(publication)))
     changes = slot_changes(connection, state.slot_name, peek=True, upto_lsn=durable, plugin_options=options)
-    resent.pass_over([write_xlog_data(change) for change in changes if change.payload[:1] in (b"B", b"C")], durable)
+    bounds = [(c.start_lsn, c.payload) for c in changes if c.payload[:1] in (Begin.tag, Commit.tag)]
+    resent.pass_over(MessageColumns.of(bounds), durable)
 
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:

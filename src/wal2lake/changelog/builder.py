@@ -1,6 +1,4 @@
-"""Messages become a segment by gathering fields out of one joined buffer; no message is looked at one by one.
-
-The exceptions are Relation, Type and Truncate messages, which are few. What a segment hands to the next is one
+"""Messages become a segment by columns (columnar/headers.py). What a segment hands to the next is one
 immutable ``Tail``, so a segment that could not be stored leaves no trace: build it again from the same tail.
 
 Three things are never indexed: rows of a transaction whose session broke before its Commit (``Tail.new_session``
@@ -12,17 +10,15 @@ sends one, whatever was asked for, for each subtransaction of a transaction that
 was found aborted before anything of it was sent (ReorderBufferCheckAndTruncateAbortedTXN in reorderbuffer.c). There is
 nothing to forget then. Amid a transaction it would name changes that are here, and is refused.
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats" and "Streaming Replication Protocol".
+Source: PostgreSQL documentation, "Logical Replication Message Formats", "Logical Streaming Replication Protocol".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.changelog.format import (
@@ -33,20 +29,26 @@ from wal2lake.changelog.format import (
     Segment,
     SegmentInfo,
 )
+from wal2lake.columnar.arrays import Numbers, to_arrow, to_numpy
+from wal2lake.columnar.headers import (
+    BEGIN,
+    COMMIT,
+    DELETE,
+    INSERT,
+    MESSAGE,
+    RELATION,
+    STREAM_ABORT,
+    TRUNCATE,
+    TYPE,
+    UPDATE,
+    MessageColumns,
+    truncated_relations,
+)
 from wal2lake.errors import ProtocolError
 
-XLOG_DATA_HEADER = 25  # 'w', start LSN, end LSN, send time
 SEGMENT_BYTES_MAX = 1 << 30  # Arrow binary offsets are 32 bit; one more message (< 1 GB) must still fit
 
-Rows = npt.NDArray[np.int64]
-Numbers = npt.NDArray[Any]
-
-_BEGIN, _COMMIT, _RELATION, _TYPE, _TRUNCATE, _MESSAGE, _STREAM_ABORT = (ord(c) for c in "BCRYTMA")
-_CHANGES = tuple(ord(c) for c in "IUD")
-_SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15, "A": 9}
-_MIN_LENGTH = np.full(256, np.iinfo(np.int64).max, np.int64)  # an unknown type is never long enough
-for _tag, _length in _SHORTEST.items():
-    _MIN_LENGTH[ord(_tag)] = _length
+_CHANGES = (INSERT, UPDATE, DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,91 +79,31 @@ class Tail:
         return Tail(self.end_lsn, self.durable_lsn)
 
 
-class Messages:
-    """XLogData messages side by side. ``at`` and ``ends``: where in ``data`` each pgoutput message lies, in bytes."""
-
-    def __init__(self, copy_data: Sequence[bytes]) -> None:
-        self.data = b"".join(copy_data)
-        self.count = len(copy_data)
-        lengths = np.fromiter(map(len, copy_data), np.int64, self.count)
-        self.ends: Rows = np.cumsum(lengths)
-        self.starts: Rows = self.ends - lengths
-        self.at: Rows = self.starts + XLOG_DATA_HEADER
-        self.lengths: Rows = lengths - XLOG_DATA_HEADER
-        self._check_headers()
-        self.lsn = self._gather(">u8", self.starts + 1)
-        self.tag = np.frombuffer(self.data, np.uint8)[self.at]
-        self._check_lengths()
-
-    def field(self, kind: str, rows: Rows, offset: int) -> Numbers:
-        """The big-endian field at ``offset`` of the messages ``rows``; their length must be known to reach it."""
-        return self._gather(kind, self.at[rows] + offset)
-
-    def rows_of(self, *tags: int) -> Rows:
-        return np.flatnonzero(np.isin(self.tag, tags))
-
-    def payload(self, row: int) -> bytes:
-        return self.data[self.at[row] : self.ends[row]]
-
-    def payloads(self) -> pa.Array:
-        """All messages without their headers: of the array [message, header, message, …] every other element."""
-        offsets = np.empty(2 * self.count, np.int32)
-        offsets[0::2], offsets[1::2] = self.at, self.ends
-        size = 2 * self.count - 1
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        every_other = pa.Array.from_buffers(pa.bool_(), size, [None, pa.py_buffer(b"\x55" * (size // 8 + 1))])
-        return pa.Array.from_buffers(pa.binary(), size, buffers).filter(every_other)
-
-    def _gather(self, kind: str, at: Rows) -> Numbers:
-        size = np.dtype(kind).itemsize
-        anywhere: Numbers = np.ndarray((len(self.data) - size + 1,), kind, self.data, strides=(1,))
-        return anywhere[at].astype(np.dtype(kind).newbyteorder("="))
-
-    def _check_headers(self) -> None:
-        short = np.flatnonzero(self.lengths < 1)
-        if short.size:
-            raise ProtocolError("The server sent an XLogData message without a logical message in it.")
-        if (np.frombuffer(self.data, np.uint8)[self.starts] != ord("w")).any():
-            raise ProtocolError("A message that is not XLogData was given to the change log.")
-
-    def _check_lengths(self) -> None:
-        bad = np.flatnonzero(self.lengths < _MIN_LENGTH[self.tag])
-        if bad.size:
-            row = int(bad[0])
-            raise ProtocolError(
-                f"The server sent a message of type {chr(self.tag[row])!r} and {self.lengths[row]} bytes,"
-                " which the change log does not understand.",
-                offset=0,
-                lsn=int(self.lsn[row]),
-            )
-
-
-def build_segment(copy_data: Sequence[bytes], seq: int, tail: Tail) -> tuple[Segment, Tail]:
-    """Make segment ``seq`` of XLogData CopyData payloads ('w', 24 bytes header, message), and the tail behind it.
+def build_segment(messages: MessageColumns, seq: int, tail: Tail) -> tuple[Segment, Tail]:
+    """Make segment ``seq`` of messages (one at least), and the tail behind it.
 
     Raises ProtocolError, with the LSN, for messages that do not follow each other as the protocol says.
     """
-    messages = Messages(copy_data)
     transactions, open_after = _transactions(messages, seq, tail)
     batch, news = _rows(messages, tail), _announced(messages, tail)
     after = _tail(transactions, news, open_after, tail)
     return Segment(_info(batch, transactions, news, seq, tail, after), batch, transactions), after
 
 
-def _rows(messages: Messages, tail: Tail) -> pa.RecordBatch:
-    relation_id = np.zeros(messages.count, np.uint32)
-    of_relation = messages.rows_of(*_CHANGES, _RELATION)
-    relation_id[of_relation] = messages.field(">u4", of_relation, 1)
+def _rows(messages: MessageColumns, tail: Tail) -> pa.RecordBatch:
+    relation_id = np.zeros(len(messages), np.uint32)
+    of_relation = messages.rows_of(*_CHANGES, RELATION)
+    relation_id[of_relation] = messages.ids(of_relation)
     xid = _xids(messages, tail)
     _check_inside(messages, xid)
     columns = [to_arrow(v) for v in (messages.lsn, messages.tag, relation_id, xid)]
-    return pa.RecordBatch.from_arrays([*columns, messages.payloads()], schema=SEGMENT_SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, messages.payload], schema=SEGMENT_SCHEMA)
 
 
-def _check_inside(messages: Messages, xid: Numbers) -> None:
+def _check_inside(messages: MessageColumns, xid: Numbers) -> None:
     """Only non-transactional logical messages and StreamAbort may stand between a Commit and the next Begin."""
-    aborts = messages.tag == _STREAM_ABORT
-    outside = np.flatnonzero((xid == 0) & (messages.tag != _MESSAGE) & ~aborts)
+    aborts = messages.tag == STREAM_ABORT
+    outside = np.flatnonzero((xid == 0) & (messages.tag != MESSAGE) & ~aborts)
     if outside.size:
         raise ProtocolError("The server sent a change outside of a transaction.", lsn=int(messages.lsn[outside[0]]))
     inside = np.flatnonzero(aborts & (xid != 0))
@@ -170,24 +112,24 @@ def _check_inside(messages: Messages, xid: Numbers) -> None:
         raise ProtocolError(f"The server sent StreamAbort amid transaction {xid[row]}.", lsn=int(messages.lsn[row]))
 
 
-def _xids(messages: Messages, tail: Tail) -> Numbers:
+def _xids(messages: MessageColumns, tail: Tail) -> Numbers:
     """The xid around each row: it changes at every Begin and behind every Commit."""
-    events = messages.rows_of(_BEGIN, _COMMIT)
-    begins = messages.tag[events] == _BEGIN
+    events = messages.rows_of(BEGIN, COMMIT)
+    begins = messages.tag[events] == BEGIN
     values = np.zeros(len(events) + 1, np.uint32)
     values[0] = tail.open.xid if tail.open else 0
-    values[1:][begins] = messages.field(">u4", events[begins], 17)
-    edges = np.concatenate([[0], np.where(begins, events, events + 1), [messages.count]])
+    values[1:][begins] = messages.begins(events[begins])["xid"]
+    edges = np.concatenate([[0], np.where(begins, events, events + 1), [len(messages)]])
     return np.repeat(values, np.diff(edges))
 
 
-def _transactions(messages: Messages, seq: int, tail: Tail) -> tuple[pa.RecordBatch, OpenTransaction | None]:
+def _transactions(messages: MessageColumns, seq: int, tail: Tail) -> tuple[pa.RecordBatch, OpenTransaction | None]:
     """The committed transactions that end here and are new to the log; and the one that is still open."""
     _check_alternation(messages, tail)
-    begins, commits = _begins(messages, seq, tail), messages.rows_of(_COMMIT)
+    begins, commits = _begins(messages, seq, tail), messages.rows_of(COMMIT)
     total = np.concatenate([[0], np.cumsum(messages.lengths)])
     table = {name: values[: len(commits)] for name, values in begins.items()}
-    table["end_lsn"] = messages.field(">u8", commits, 10)
+    table["end_lsn"] = messages.end_lsns(commits)
     table["last_row"] = commits
     table["rows"] = commits + 1 + table["rows"]
     table["bytes"] = total[commits + 1] + table["bytes"]
@@ -195,18 +137,16 @@ def _transactions(messages: Messages, seq: int, tail: Tail) -> tuple[pa.RecordBa
     fresh = table["end_lsn"] > known
     columns = [to_arrow(table[f.name][fresh], f.type) for f in TRANSACTIONS_SCHEMA]
     index = pa.RecordBatch.from_arrays(columns, schema=TRANSACTIONS_SCHEMA)
-    return index, _still_open(begins, len(commits), messages.count, int(total[-1]))
+    return index, _still_open(begins, len(commits), len(messages), int(total[-1]))
 
 
-def _begins(messages: Messages, seq: int, tail: Tail) -> dict[str, Numbers]:
+def _begins(messages: MessageColumns, seq: int, tail: Tail) -> dict[str, Numbers]:
     """One entry per transaction seen here, the one carried over first. ``rows`` and ``bytes`` hold what must be added
     to a position in this segment to get the transaction's own count: negative for one that begins here."""
-    rows = messages.rows_of(_BEGIN)
+    rows = messages.rows_of(BEGIN)
     before = np.concatenate([[0], np.cumsum(messages.lengths)])[rows]
     found = {
-        "xid": messages.field(">u4", rows, 17),
-        "final_lsn": messages.field(">u8", rows, 1),
-        "commit_ts": messages.field(">i8", rows, 9),
+        **messages.begins(rows),
         "first_seq": np.full(len(rows), seq, np.uint64),
         "first_row": rows,
         "rows": -rows,
@@ -227,13 +167,13 @@ def _still_open(begins: dict[str, Numbers], commits: int, count: int, size: int)
     return OpenTransaction(**last | {"rows": last["rows"] + count, "bytes": last["bytes"] + size})
 
 
-def _check_alternation(messages: Messages, tail: Tail) -> None:
-    events = messages.rows_of(_BEGIN, _COMMIT)
-    opens = np.concatenate([[tail.open is not None], messages.tag[events] == _BEGIN])
+def _check_alternation(messages: MessageColumns, tail: Tail) -> None:
+    events = messages.rows_of(BEGIN, COMMIT)
+    opens = np.concatenate([[tail.open is not None], messages.tag[events] == BEGIN])
     wrong = np.flatnonzero(opens[1:] == opens[:-1])
     if wrong.size:
         row = events[wrong[0]]
-        inside = messages.tag[row] == _BEGIN
+        inside = messages.tag[row] == BEGIN
         what = "began a transaction inside another" if inside else "committed a transaction that never began"
         raise ProtocolError(f"The server {what}.", lsn=int(messages.lsn[row]))
 
@@ -247,33 +187,24 @@ def count_rows(batch: pa.RecordBatch, payloads: Callable[[], pa.Array]) -> dict[
     found = to_arrow(relation_id[changes].astype(np.uint64) << np.uint64(8) | tag[changes]).value_counts()
     for key, number in zip(*(found.field(i).to_pylist() for i in (0, 1)), strict=True):
         counts.setdefault(key >> 8, {})[chr(key & 0xFF)] = number
-    for row in np.flatnonzero(tag == _TRUNCATE):
+    for row in np.flatnonzero(tag == TRUNCATE):
         for oid in truncated_relations(payloads()[row].as_py()):
             kinds = counts.setdefault(oid, {})
             kinds["T"] = kinds.get("T", 0) + 1
     return counts
 
 
-def truncated_relations(payload: bytes) -> list[int]:
-    """The relation OIDs of a Truncate message: type byte, Int32 count, Int8 options, then the OIDs."""
-    count = int.from_bytes(payload[1:5], "big")
-    if len(payload) != 6 + 4 * count:
-        raise ProtocolError("A Truncate message is not as long as its number of relations says.", offset=1)
-    oids: list[int] = np.frombuffer(payload, ">u4", count, 6).tolist()
-    return oids
-
-
-def _announced(messages: Messages, tail: Tail) -> tuple[Announcement, ...]:
+def _announced(messages: MessageColumns, tail: Tail) -> tuple[Announcement, ...]:
     """Every Relation message, and the Type messages that say something new.
 
     The server repeats itself after an invalidation, and a Relation that looks as it did before may tell of another
     table: a last column that was dropped and made anew.
     """
-    rows = messages.rows_of(_RELATION, _TYPE)
+    rows = messages.rows_of(RELATION, TYPE)
     types = dict(tail.types)
     news = []
-    for row, oid in zip(rows.tolist(), messages.field(">u4", rows, 1).tolist(), strict=True):
-        kind, payload = chr(messages.tag[row]), messages.payload(row)
+    for row, oid in zip(rows.tolist(), messages.ids(rows).tolist(), strict=True):
+        kind, payload = chr(messages.tag[row]), messages.payload_of(row)
         if kind == "R" or types.get(oid) != payload:
             news.append(Announcement(row, kind, oid, payload))
         if kind == "Y":
@@ -346,18 +277,3 @@ def merge_runs(transactions: pa.RecordBatch) -> tuple[Run, ...]:
     gaps = np.flatnonzero(first_row[1:] != stop[:-1])
     firsts, lasts = [0, *(gaps + 1)], [*gaps, len(stop) - 1]
     return tuple(Run(int(first_seq[a]), int(first_row[a]), int(stop[b])) for a, b in zip(firsts, lasts, strict=True))
-
-
-def to_numpy(column: pa.Array) -> Numbers:
-    """A number column without NULLs as a view. Arrow's own to_numpy would import pandas, which takes a second."""
-    kind = np.dtype(column.type.to_pandas_dtype())
-    if not len(column):
-        return np.empty(0, kind)
-    return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
-
-
-def to_arrow(values: Numbers, kind: pa.DataType | None = None) -> pa.Array:
-    """A number array as Arrow, likewise without pandas, which pa.array would import."""
-    kind = kind or pa.from_numpy_dtype(values.dtype)
-    data = np.ascontiguousarray(values, kind.to_pandas_dtype())
-    return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)])

@@ -11,18 +11,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from wal2lake.changelog.builder import to_numpy
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.columnar.arrays import to_numpy
+from wal2lake.columnar.headers import RELATION, TYPE, subject
 from wal2lake.decoding.context import PluginOptions
 from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.messages import Relation, Type
 from wal2lake.pgoutput.options import PgoutputOptions
 
 _ROWS: Final = 8192  # made into Python objects at a time
-_ANNOUNCING: Final = (Relation.tag, Type.tag)
-_WITH_ID: Final = 5  # bytes: tag and OID
+_ANNOUNCING: Final = (RELATION, TYPE)
 
 
 def decode_log(
@@ -47,13 +46,13 @@ def decode_log(
         known: dict[bytes, bytes] = {}
         for extent in log.plan(first, last) if first < last else ():
             for payload in log.in_force(extent).values():
-                if known.get(payload[:_WITH_ID]) != payload:
+                if known.get(subject(payload)) != payload:
                     decoder.announce(payload)
-                    known[payload[:_WITH_ID]] = payload
+                    known[subject(payload)] = payload
             for lsn, payload in _messages(log.read(extent)):
                 decoder.receive(lsn, payload)
-                if payload[:1] in _ANNOUNCING:
-                    known[payload[:_WITH_ID]] = payload
+                if payload[0] in _ANNOUNCING:
+                    known[subject(payload)] = payload
                 if ready:
                     yield from ready
                     ready.clear()

@@ -36,13 +36,14 @@ from wal2lake.changelog.format import (
 )
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.storage import LocalStorage
+from wal2lake.columnar.arrays import to_numpy
+from wal2lake.columnar.headers import BEGIN, MessageColumns
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Begin, Commit, Relation, Truncate, Type
 
-_HEADER = b"w%s" + bytes(16)  # XLogData: start LSN; the end and the send time are not kept
 _DURABLE = {"durable_lsn"}  # also moves without a message, by position.json
 
 
@@ -125,13 +126,11 @@ def _verify_segment(file: pa.Buffer, name: str, tail: Tail | None) -> tuple[list
     """The faults, and the state behind the segment; nobody can tell that of one whose Begin is in a file that is gone
     or damaged, so of such a one only the checksums are checked."""
     info, batch, index = read_info(file, name), read_batch(file, name), read_transactions(file, name)
-    if tail is None and batch["xid"][0].as_py() and batch["tag"][0].as_py() != ord("B"):
+    if tail is None and batch["xid"][0].as_py() and batch["tag"][0].as_py() != BEGIN:
         return [], None
-    copy_data = [
-        _HEADER % row["lsn"].to_bytes(8, "big") + row["payload"] for row in batch.select(["lsn", "payload"]).to_pylist()
-    ]
     with parsing(name):
-        built, after = build_segment(copy_data, info.seq, _state_before(info, batch, tail))
+        messages = MessageColumns(to_numpy(batch["lsn"]), batch["payload"])
+        built, after = build_segment(messages, info.seq, _state_before(info, batch, tail))
     wrong = [f.name for f in fields(info) if getattr(info, f.name) != getattr(built.info, f.name)]
     faults = [f"{name}: {field} is not what its messages say." for field in wrong if field not in _DURABLE]
     if not built.batch.equals(batch):
@@ -148,7 +147,7 @@ def _state_before(info: SegmentInfo, batch: pa.RecordBatch, tail: Tail | None) -
     """
     if tail is None:
         return Tail(info.previous_end_lsn, info.previous_end_lsn, info.relations, info.types)
-    begins = batch.column("tag")[0].as_py() == ord("B")
+    begins = batch.column("tag")[0].as_py() == BEGIN
     return tail.new_session() if begins and (tail.open or not info.relations) else tail
 
 

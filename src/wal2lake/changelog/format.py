@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
 from wal2lake.changelog.trailer import with_trailer, without_trailer
+from wal2lake.columnar.headers import RELATION, TYPE, identifier
 from wal2lake.lsn import LSN
 
 FORMAT = 2
@@ -211,10 +212,8 @@ def write_in_force(relations: Mapping[int, bytes], types: Mapping[int, bytes]) -
 def read_in_force(data: bytes) -> InForce:
     """What write_in_force wrote. A reader holds thousands of segments that repeat each other, and one copy of this."""
     payloads = pa.ipc.open_stream(data).read_all().column("payload").to_pylist()
-    found = {
-        kind: {int.from_bytes(p[1:5], "big"): _once(p) for p in payloads if p[:1] == kind} for kind in (b"R", b"Y")
-    }
-    return found[b"R"], found[b"Y"]
+    relations, types = ({identifier(p): _once(p) for p in payloads if p[0] == tag} for tag in (RELATION, TYPE))
+    return relations, types
 
 
 @lru_cache(maxsize=1 << 14)

@@ -14,8 +14,9 @@ from operator import attrgetter
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.changelog.builder import merge_runs, to_arrow, to_numpy
+from wal2lake.changelog.builder import merge_runs
 from wal2lake.changelog.format import Run, SegmentInfo
+from wal2lake.columnar.arrays import to_arrow, to_numpy
 from wal2lake.lsn import LSN_MAX
 
 Index = Callable[[int], pa.RecordBatch]  # segment number → its TRANSACTIONS_SCHEMA rows

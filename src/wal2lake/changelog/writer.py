@@ -8,7 +8,6 @@ flushed the folder), and it counts as such from the start: so the folders are fl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from wal2lake.changelog import format as layout
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.columnar.headers import MessageColumns
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
@@ -52,12 +52,12 @@ class LogWriter:
         """The stream was started (again): forget the transaction that the last session left open."""
         self._tail = self._tail.new_session()
 
-    def append(self, copy_data: Sequence[bytes]) -> SegmentInfo:
-        """Store XLogData CopyData payloads ('w', 24 bytes header, message) as the next segment, durably.
+    def append(self, messages: MessageColumns) -> SegmentInfo:
+        """Store messages, one at least, as the next segment, durably.
 
         Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
         """
-        segment, tail = build_segment(copy_data, self._seq, self._tail)
+        segment, tail = build_segment(messages, self._seq, self._tail)
         self._storage.put(segment.info.name, *layout.write_segment(segment, self.log.identity, self._compression))
         self._seq, self._tail = self._seq + 1, tail
         return segment.info

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,9 @@ import pyarrow.compute as pc
 
 from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Positions, blocks
 from wal2lake.columnar.cells import Policy
+from wal2lake.columnar.headers import DELETE, INSERT, KEY, NEW, OLD, TRUNCATE, TRUNCATE_IDS_AT, TUPLE_AT, UPDATE
 from wal2lake.columnar.tuples import TupleColumns, decode_tuples, decode_walked, refuse, walk
 from wal2lake.columnar.types import TableSchema
-
-INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
-KEY, OLD, NEW = b"KON"
-
-_TUPLE_AT: Final = 6  # tag, relation id, 'N' or 'K' or 'O'; then TupleData
-_TRUNCATE_IDS_AT: Final = 6  # tag, number of relations, options; then their ids
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ def _decode(
     policy: Policy,
 ) -> Changes:
     old_kind = _check_heads(messages, tag, schema.relation_id)
-    start = messages.start + _TUPLE_AT  # int64[changes]: of the first tuple, then of the new one
+    start = messages.start + TUPLE_AT  # int64[changes]: of the first tuple, then of the new one
     old = _old_tuples(messages, start, tag, old_kind, schema, policy)
     new = _new_tuples(messages, start, tag, schema, policy)
     if old is not None:
@@ -156,14 +151,14 @@ def _truncates(messages: MessageBatch, relation_id: int) -> Mask:
     """bool[messages]: which of these Truncate messages name the relation."""
     # Int32 behind the tag: how many ids follow
     count = (messages.source.window(messages.start + 1) & 0xFFFFFFFF).astype(np.uint32).byteswap().astype(np.int64)
-    bad = messages.end - messages.start != _TRUNCATE_IDS_AT + 4 * count
+    bad = messages.end - messages.start != TRUNCATE_IDS_AT + 4 * count
     if bad.any():
         row = int(bad.argmax())
         raise messages.malformed(row, int(messages.start[row]) + 1, "its number of relations does not fit its length")
     # all ids of all messages in one array of sum(count): which message each is of, and its place in it
     first = np.cumsum(count) - count
     place = np.arange(count.sum()) - np.repeat(first, count)
-    ids = messages.source.window(np.repeat(messages.start + _TRUNCATE_IDS_AT, count) + 4 * place)
+    ids = messages.source.window(np.repeat(messages.start + TRUNCATE_IDS_AT, count) + 4 * place)
     named = ids.astype(np.uint32).byteswap() == relation_id
     owner = np.repeat(np.arange(len(messages)), count)
     return np.bincount(owner[named], minlength=len(messages)) > 0

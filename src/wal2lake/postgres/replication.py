@@ -41,11 +41,15 @@ from wal2lake.postgres.exchange import PGconn, Row, rows
 from wal2lake.postgres.frames import Frames, start_copy
 from wal2lake.postgres.waiting import Exchange, Waiting
 from wal2lake.wire.commands import StartPhysicalReplication
-from wal2lake.wire.replication import StandbyStatusUpdate, read_primary_keepalive, write_standby_status_update
+from wal2lake.wire.replication import (
+    XLOG_DATA_HEADER,
+    StandbyStatusUpdate,
+    read_primary_keepalive,
+    write_standby_status_update,
+)
 
 STATUS_INTERVAL_S: Final = 10.0
 KEEPALIVE_BYTES: Final = 18  # no XLogData is as short
-_HEADER: Final = 25  # of XLogData
 FAREWELL_S: Final = 2.0  # for the server to take the last status
 _FINISH_S = 10.0
 _UNITS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -113,7 +117,8 @@ class Replication:
         last = next((payload for payload in reversed(payloads) if len(payload) > KEEPALIVE_BYTES), None)
         if last is not None:
             start = int.from_bytes(last[1:9], "big")
-            self.received_lsn = max(self.received_lsn, LSN(start + (len(last) - _HEADER if self.physical else 0)))
+            length = len(last) - XLOG_DATA_HEADER if self.physical else 0
+            self.received_lsn = max(self.received_lsn, LSN(start + length))
         self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
         self.wal_end = max(self.wal_end, self.written)
         return payloads

@@ -1,6 +1,6 @@
 """A replication stream made up message by message: what a walsender would send, without a server.
 
-LSNs only grow. The payloads are whole XLogData CopyData payloads, as LogWriter.append takes them.
+LSNs only grow. The payloads are whole XLogData CopyData payloads (``capture.frames`` makes of them what a log takes).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
@@ -84,6 +84,7 @@ LAYOUTS: dict[type[Any], Layout[Any]] = {
     cls: Layout(cls) for cls in (XLogData, PrimaryKeepalive, StandbyStatusUpdate, HotStandbyFeedback)
 }
 _XLOG_DATA = struct.Struct(">cQQq")
+XLOG_DATA_HEADER: Final = _XLOG_DATA.size  # bytes before the payload: tag, start, end, send time
 _XLOG_DATA_TAG = XLogData.tag[0]
 _set_start_lsn, _set_end_lsn, _set_send_time, _set_payload = (
     getattr(XLogData, field.name).__set__ for field in fields(XLogData)
