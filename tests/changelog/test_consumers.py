@@ -26,9 +26,7 @@ def log(open_writer: Callable[..., LogWriter]) -> ChangeLog:
         log = ChangeLog.open(writer.log.storage.root)
     for name, end in (("shop", ends[2]), ("old", ends[1]), ("older", ends[1])):
         log.release(name, end)
-    folder = TableFolder(log.storage.root / "snapshots" / "old", "public", "t")
-    folder.path.parent.mkdir()
-    folder.write(TableState("catch_up", LSN(ends[0])))
+    TableFolder(log.storage, "old", "public", "t").write(TableState("catch_up", LSN(ends[0])))
     return log
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
+from wal2lake.changelog import places
 from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
+from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.plan import Extent
-from wal2lake.changelog.storage import LocalStorage
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
 
@@ -48,7 +49,7 @@ def test_a_sound_log(writer: LogWriter) -> None:
 
 def test_retention_may_remove_what_is_being_verified(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(writer.log.storage.root)
-    listed = {folder: storage.names(folder) for folder in (layout.SEGMENTS, layout.CONSUMERS, layout.BARRIERS)}
+    listed = {folder: storage.names(folder) for folder in places.FOLDERS}
     writer.log.release("a", writer.log.last_end_lsn)
     assert writer.log.trim(0) == 3
     monkeypatch.setattr(storage, "names", listed.__getitem__)
@@ -83,7 +84,7 @@ def test_faults_are_found(writer: LogWriter) -> None:
         "counts": layout.Segment(replace(info, counts={}), batch, index),
     }
     for what, segment in damaged.items():
-        log.storage.put(name, *layout.write_segment(segment, log.identity, None))
+        log.storage.put(name, b"".join(map(bytes, layout.write_segment(segment, log.identity, None))))
         assert any(what in fault for fault in verify_log(log.storage)), what
 
 

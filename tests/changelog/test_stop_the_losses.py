@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.changelog.test_retention import fill
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
+from wal2lake.changelog import places
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
@@ -162,7 +163,7 @@ def test_a_log_whose_identity_is_lost_is_no_empty_folder(open_writer: Writer) ->
     with open_writer() as writer:
         fill(writer, 1)
         storage = writer.log.storage
-    storage.remove(layout.IDENTITY)
+    storage.remove(places.IDENTITY)
     for use in (lambda: ChangeLog.open(storage.root), lambda: ChangeLog.find(storage.root), open_writer):
         with pytest.raises(LogCorruptError, match=r"log\.json.*missing.*Restore"):
             use()
@@ -177,9 +178,10 @@ def test_a_file_that_is_none_of_the_logs_is_to_be_moved_away(open_writer: Writer
 
 
 def test_a_tables_document_that_was_copied_over_anothers(tmp_path: Path) -> None:
-    one, other = (TableFolder(tmp_path, "shop", name) for name in ("item", "order"))
+    one, other = (TableFolder(tmp_path, "p", "shop", name) for name in ("item", "order"))
     one.write(TableState("ready"))
     other.write(TableState("init", LSN(7)))
-    (one.path / "state.json").replace(other.path / "state.json")
+    copied, over = (tmp_path / each.documents.folder / "state.json" for each in (one, other))
+    copied.replace(over)
     with pytest.raises(LogCorruptError, match=r"shop\.order.*of the table shop\.item.*resync"):
         other.read()

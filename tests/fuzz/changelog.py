@@ -108,7 +108,7 @@ def _documents() -> Iterator[bytes]:
     yield write_position(0x16B374D848, 17)
     yield write_document({"pid": 7, "ts": 1763797209.5, "state": "streaming", "durable_lsn": "16/B374D848"})
     with tempfile.TemporaryDirectory() as folder:
-        table = TableFolder(Path(folder), "shop", "item")
+        table = TableFolder(folder, "p", "shop", "item")
         columns, chunks = (PlannedColumn("id", 1, 20, -1, 20, True),), (Chunk(0, 0, 5), Chunk(1, 5, None))
         plan = SnapshotPlan("p1", 7, "d", "shape", "heap", "digest", ("id",), columns, chunks)
         snapshot = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
@@ -116,5 +116,5 @@ def _documents() -> Iterator[bytes]:
         action = FileAction("a.parquet", 9, 1, 10, {"id": 0}, {"id": 1}, {"id": 10})
         table.finish_chunk("p1", DoneChunk(0, 10, snapshot, (action,)))
         table.write(TableState("catch_up", LSN(8), plan, Landed("p1", 5, (snapshot,)), Followed.of(plan)))
-        for file in table.path.glob("*.json"):
+        for file in (Path(folder) / table.documents.folder).glob("*.json"):
             yield file.read_bytes()

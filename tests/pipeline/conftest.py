@@ -36,7 +36,7 @@ from wal2lake.pipeline.sync import TableSync
 from wal2lake.spark.jobs import attempt
 from wal2lake.spark.pipeline import run_pipeline
 from wal2lake.tables.state import TableState
-from wal2lake.tables.table import Tables, snapshots_root
+from wal2lake.tables.table import Tables
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -155,11 +155,16 @@ class Site:
         return DeltaTable(f"{self.config.lake.path}/{table.replace('.', '/')}").to_pyarrow_table()
 
     def folder(self, table: str) -> TableFolder:
-        return TableFolder(snapshots_root(self.config), *table.split("."))
+        namespace, name = table.split(".")
+        return TableFolder(self.config.log.path, self.config.pipeline.name, namespace, name)
+
+    def documents(self, table: str) -> Path:
+        """Where the table's documents are."""
+        return Path(self.config.log.path) / self.folder(table).documents.folder
 
     def count_chunks(self, table: str) -> int:
         """The table's finished chunks."""
-        return len(list(self.folder(table).path.glob("chunk-*.json")))
+        return len(list(self.documents(table).glob("chunk-*.json")))
 
     def state(self, table: str) -> TableState:
         """What is durable about the table."""

@@ -34,7 +34,7 @@ def claims(site: Site) -> list[str]:
 def test_a_table_whose_folders_were_moved_by_hand_claims_nothing(renamed: Site) -> None:
     site = renamed
     assert claims(site) == ["wal2lake@public.a"]
-    shutil.rmtree(site.folder("public.a").path)
+    shutil.rmtree(site.documents("public.a"))
     shutil.rmtree(f"{site.config.lake.path}/public/a")
     site.run()
     site.same("public.a", "public.b")

@@ -10,7 +10,7 @@ import pytest
 from wal2lake.changelog.plan import Extent
 from wal2lake.errors import UnrepresentableError
 from wal2lake.pipeline import apply
-from wal2lake.pipeline.status_file import Rates
+from wal2lake.pipeline.ticking import Rates
 from wal2lake.spark.checkpoint import committed_lsn
 from wal2lake.spark.jobs import spark_lost
 from wal2lake.tables.failures import quarantine_error

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from wal2lake.changelog.documents import write_document
-from wal2lake.errors import LogCorruptError
+from wal2lake.changelog.local import LocalStorage
+from wal2lake.changelog.tables import known_tables
+from wal2lake.errors import LogCorruptError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
@@ -22,7 +24,7 @@ from wal2lake.tables.state import (
     SnapshotPlan,
     TableState,
 )
-from wal2lake.tables.table_folder import TableFolder, known_tables
+from wal2lake.tables.table_folder import TableFolder
 
 PLAN = SnapshotPlan(
     "p1", 7, "d", "shape", "heap", "digest", ("id",), (PlannedColumn("id", 1, 20, -1, 20, True),),
@@ -35,12 +37,12 @@ FOLLOWED = Followed({"id": 1}, ("digest",), {"id": (20, -1)})
 
 @pytest.fixture
 def folder(tmp_path: Path) -> TableFolder:
-    return TableFolder(tmp_path, "shop", "item")
+    return TableFolder(tmp_path, "p", "shop", "item")
 
 
-def test_nothing_is_there_at_first(folder: TableFolder) -> None:
+def test_nothing_is_there_at_first(folder: TableFolder, tmp_path: Path) -> None:
     assert folder.read() == TableState()
-    assert not folder.path.exists()
+    assert list(tmp_path.iterdir()) == []
     assert folder.chunks("p1") == {}
 
 
@@ -70,22 +72,21 @@ def test_the_first_to_finish_a_chunk_is_the_one_that_counts(folder: TableFolder)
     assert folder.finish_chunk("p1", CHUNK)
     assert not folder.finish_chunk("p1", replace(CHUNK, rows=99))
     assert folder.chunks("p1") == {0: CHUNK}
-    assert sorted(path.name for path in folder.path.glob(".*")) == []
 
 
 def test_chunks_of_another_plan_do_not_count_even_those_that_come_late(folder: TableFolder) -> None:
     folder.write(TableState())
     folder.finish_chunk("p1", CHUNK)
-    folder.remove_chunks(but="p2")
+    folder.documents.remove_chunks(but="p2")
     folder.finish_chunk("p1", replace(CHUNK, number=1))
     assert folder.chunks("p2") == {}
-    assert folder.count_chunks("p2") == 0
-    assert folder.count_chunks("p1") == 1
+    assert folder.documents.count_chunks("p2") == 0
+    assert folder.documents.count_chunks("p1") == 1
 
 
-def test_a_document_that_says_something_else_is_told_by_its_name(folder: TableFolder) -> None:
+def test_a_document_that_says_something_else_is_told_by_its_name(folder: TableFolder, tmp_path: Path) -> None:
     folder.write(TableState())
-    (folder.path / "state.json").write_bytes(write_document({"state": "ready"}))
+    (tmp_path / "snapshots/p/shop.item/state.json").write_bytes(write_document({"state": "ready"}))
     with pytest.raises(LogCorruptError, match=r"state\.json"):
         folder.read()
 
@@ -93,5 +94,35 @@ def test_a_document_that_says_something_else_is_told_by_its_name(folder: TableFo
 def test_names_with_dots_and_slashes_do_not_collide(tmp_path: Path) -> None:
     names = {("a.b", "c"), ("a", "b.c"), ("a", "b/c")}
     for each in names:
-        TableFolder(tmp_path, *each).write(TableState())
-    assert {*known_tables(tmp_path)} == names
+        TableFolder(tmp_path, "p", *each).write(TableState())
+    assert {*known_tables(LocalStorage(tmp_path), "p")} == names
+
+
+def test_a_process_that_is_not_the_only_one_any_more_changes_nothing(tmp_path: Path) -> None:
+    ours, theirs = (TableFolder(tmp_path, "p", "shop", "item") for _ in range(2))
+    ours.write(TableState("init", LSN(5)))
+    assert theirs.read() == TableState("init", LSN(5))
+    theirs.write(TableState("catch_up", LSN(7)))
+    with pytest.raises(SlotInUseError, match="Another process has changed"):
+        ours.write(TableState("ready"))
+    assert ours.read() == TableState("catch_up", LSN(7))
+    ours.write(TableState("ready"))
+
+
+def test_a_table_that_is_forgotten_is_known_until_all_of_it_is_gone(
+    folder: TableFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(TableState("data_copy", None, PLAN))
+    folder.finish_chunk("p1", CHUNK)
+    unlink, removed = Path.unlink, list[str]()
+
+    def note(path: Path, missing_ok: bool = False) -> None:
+        if not path.name.startswith("."):
+            removed.append(path.name)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", note)
+    folder.documents.remove()
+    assert (len(removed), removed[-1]) == (2, "state.json")
+    assert known_tables(LocalStorage(tmp_path), "p") == []
+    folder.write(TableState())

@@ -12,7 +12,7 @@ from tests.spark_source.conftest import LogScript
 from wal2lake.config import Config, LogConfig
 from wal2lake.errors import InterruptedByUser, SinkError
 from wal2lake.pipeline.interrupts import Interrupts
-from wal2lake.pipeline.status_file import Ticker
+from wal2lake.pipeline.ticking import Ticker
 from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.tables.failures import SparkLostError
 

@@ -17,14 +17,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from wal2lake.capture.frames import without_headers
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
-from wal2lake.changelog.documents import write_document
-from wal2lake.changelog.format import STATUS
-from wal2lake.changelog.storage import LocalStorage
+from wal2lake.changelog.local import storage_at
+from wal2lake.changelog.places import STATUS
+from wal2lake.changelog.status import CaptureStatus
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
@@ -35,7 +37,6 @@ _IDLE_POSITION_S = 1.0
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 30.0
 _SLOT_WAITS = "waiting for running transactions to end"
 _COMPARES = "comparing what the server sends again with the log"
-_STATUS_FILE = f"{STATUS}/capture.json"
 
 logger = logging.getLogger("wal2lake.capture")
 
@@ -59,8 +60,8 @@ class Capture:
         self._pause_s = _PAUSE_MIN_S
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
-        self._status: dict[str, object] = {}
-        self._storage = LocalStorage(config.log.path)
+        self._status = CaptureStatus()
+        self._storage = storage_at(config.log.path)
         self._resent: Resent
 
     def run(self, stop: threading.Event) -> None:
@@ -69,7 +70,7 @@ class Capture:
         Raises errors that are not transient; see wal2lake.capture.startup for those of the start, and LogFullError.
         """
         writer: LogWriter | None = None
-        self._storage.make_folders(STATUS)
+        self._storage.prepare(STATUS)
         try:
             while not stop.is_set():
                 try:
@@ -88,18 +89,18 @@ class Capture:
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         logger.warning("%s Trying again in %g s.", error, self._pause_s)
-        self._publish({"state": "waiting", "ts": time.time() + self._pause_s})  # it holds until then
+        self._publish(state="waiting", ts=time.time() + self._pause_s)  # it holds until then
         stop.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
     def _report_slot_waiting(self) -> None:
-        if self._status.get("state") != _SLOT_WAITS:
+        if self._status.state != _SLOT_WAITS:
             logger.warning(
                 "The slot %s is being made; it waits until the transactions that run now have ended."
                 " `wal2lake check` names them.",
                 self._config.source.slot,
             )
-        self._publish({"state": _SLOT_WAITS})
+        self._publish(state=_SLOT_WAITS)
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
@@ -147,21 +148,19 @@ class Capture:
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
         self._publish(
-            {
-                "state": state,
-                "received_lsn": str(stream.received_lsn),
-                "durable_lsn": str(writer.durable_lsn),
-                "confirmed_lsn": str(stream.confirmed_lsn),
-                "server_wal_end": str(stream.wal_end),
-                "messages": stream.messages,
-                "bytes": stream.received_bytes,
-                "changes": self._changes,
-            }
+            state=state,
+            received_lsn=stream.received_lsn,
+            durable_lsn=writer.durable_lsn,
+            confirmed_lsn=stream.confirmed_lsn,
+            server_wal_end=stream.wal_end,
+            messages=stream.messages,
+            bytes=stream.received_bytes,
+            changes=self._changes,
         )
 
-    def _publish(self, values: dict[str, object]) -> None:
-        self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **values}
-        self._storage.put(_STATUS_FILE, write_document(self._status), durable=False)
+    def _publish(self, **values: Any) -> None:
+        self._status = replace(self._status, **{"pid": os.getpid(), "ts": time.time()} | values)
+        self._status.write(self._storage)
 
 
 @contextmanager

@@ -214,7 +214,7 @@ def _check_slot(state: SlotState, identity: LogIdentity) -> None:
 
 def _slot_gone_error(slot: str, log: ChangeLog) -> SlotMissingError:
     return SlotMissingError(
-        f"The replication slot {slot} does not exist any more, but the change log {log.storage.root} continues it.",
+        f"The replication slot {slot} does not exist any more, but the change log {log.storage.where} continues it.",
         hint="What happened since it was dropped is unknown. Remove the log (`wal2lake drop`) and run again: the"
         " tables are copied anew.",
     )

@@ -8,16 +8,12 @@ pipeline, and no pipeline goes while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from wal2lake.changelog.documents import TABLE_CURE, read_document, write_document
-from wal2lake.changelog.format import SNAPSHOTS, STATE
 from wal2lake.changelog.log import CLAIM, ChangeLog, claim
+from wal2lake.changelog.places import STATE, pipeline_lock, tables_of
 from wal2lake.errors import ConfigError, SlotInUseError
-from wal2lake.files import is_locked
-
-PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's snapshots, held while it runs
 
 
 def list_consumers(log: ChangeLog) -> Iterator[dict[str, Any]]:
@@ -37,7 +33,7 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
     mine = [found for found in known if found == name or found.startswith(claim(name, ""))]
     if not mine:
         have = f"It has {', '.join(known)}." if known else "It has none."
-        raise ConfigError(f"The change log {log.storage.root} has no consumer {name}.", hint=have)
+        raise ConfigError(f"The change log {log.storage.where} has no consumer {name}.", hint=have)
     if is_table:
         raise ConfigError(
             f"{name} keeps what the table {table} needs, which the pipeline {pipeline!r} leaves out or still reads.",
@@ -50,16 +46,19 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
             hint="It goes on where it stands with `wal2lake run`. To give it up, configure the one that replaces it"
             " (pipeline.name) first.",
         )
-    if is_locked(Path(log.storage.root) / SNAPSHOTS / name / PIPELINE_LOCK):
-        raise SlotInUseError(f"The pipeline {name!r} runs on the change log {log.storage.root}.", hint="Stop it first.")
+    runs = SlotInUseError(f"The pipeline {name!r} runs on the change log {log.storage.where}.", hint="Stop it first.")
+    if log.storage.is_locked(pipeline_lock(name)):
+        raise runs
     for found in mine:
         _, _, behind = found.partition(CLAIM)
-        if behind:
-            _need_nothing(log, f"{SNAPSHOTS}/{name}/{behind}/{STATE}")
+        if behind and not _need_nothing(log, f"{tables_of(name)}/{behind}/{STATE}"):
+            raise runs
         log.forget(found)
     return mine
 
 
-def _need_nothing(log: ChangeLog, name: str) -> None:
-    document = read_document(log.storage.get(name), name, TABLE_CURE)
-    log.storage.put(name, write_document({**document, "needs_lsn": None}))
+def _need_nothing(log: ChangeLog, name: str) -> bool:
+    """False when somebody has changed the document meanwhile."""
+    found = log.storage.read(name)
+    document = {**read_document(found.data, name, TABLE_CURE), "needs_lsn": None}
+    return log.storage.swap(name, write_document(document), found.version) is not None

@@ -16,13 +16,6 @@ import pyarrow as pa
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.documents import TABLE_CURE, corrupt, parsing, read_document
 from wal2lake.changelog.format import (
-    BARRIERS,
-    CONSUMERS,
-    IDENTITY,
-    POSITION,
-    SEGMENTS,
-    SNAPSHOTS,
-    STATE,
     LogIdentity,
     SegmentInfo,
     read_batch,
@@ -35,7 +28,9 @@ from wal2lake.changelog.format import (
     segment_seq,
 )
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.changelog.storage import LocalStorage
+from wal2lake.changelog.places import BARRIERS, CONSUMERS, IDENTITY, POSITION, SEGMENTS, STATE
+from wal2lake.changelog.storage import Storage
+from wal2lake.changelog.tables import documents_of_tables
 from wal2lake.columnar.arrays import to_numpy
 from wal2lake.columnar.headers import BEGIN, MessageColumns
 from wal2lake.errors import LogCorruptError
@@ -69,7 +64,7 @@ def dump_messages(log: ChangeLog, start: int, end: int) -> Iterator[str]:
             yield f"{LSN(row['lsn'])} {row['xid']} {_describe(row['payload'])}"
 
 
-def verify_log(storage: LocalStorage) -> Iterator[str]:
+def verify_log(storage: Storage) -> Iterator[str]:
     """A sentence for each file that is not as it must be; nothing for a sound log. Goes on after a fault.
 
     Only what is under ``status/`` is passed over: nothing is decided by it, and a power cut may tear it.
@@ -89,18 +84,18 @@ def verify_log(storage: LocalStorage) -> Iterator[str]:
         try:
             faults, tail = _verify_segment(storage.map(name), name, tail)
         except FileNotFoundError:
-            trimmed = not any(storage.probe(segment_name(older)) for older in seqs if older < seq)
+            trimmed = not any(storage.exists(segment_name(older)) for older in seqs if older < seq)
             faults, tail = [] if trimmed else [str(corrupt(name, "it is missing"))], None
         except LogCorruptError as error:
             faults, tail = [str(error)], None
         yield from faults
 
 
-def _verify_documents(storage: LocalStorage) -> Iterator[str]:
+def _verify_documents(storage: Storage) -> Iterator[str]:
     known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json, POSITION: read_position}
     for folder in (CONSUMERS, BARRIERS):
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
-    known |= dict.fromkeys(storage.find(f"{SNAPSHOTS}/*/*.*/*.json"), _read_table)
+    known |= dict.fromkeys(documents_of_tables(storage), _read_table)
     for name, read in known.items():
         try:
             read(storage.get(name), name)
@@ -110,7 +105,7 @@ def _verify_documents(storage: LocalStorage) -> Iterator[str]:
             yield str(error)
 
 
-def _next_seq(storage: LocalStorage) -> int:
+def _next_seq(storage: Storage) -> int:
     """What position.json says, where it says something: whether it does has been looked at."""
     try:
         return read_position(storage.get(POSITION), POSITION)[1]

@@ -1,14 +1,4 @@
-"""What a change log file looks like. Everything written here is read back here; nobody else knows the keys.
-
-::
-
-    log.json                   LogIdentity: which server, slot and publication; written once
-    segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
-    position.json              how far an idle stream is durable though it brought nothing to write
-    consumers/<name>.json      how far a reader is done, for retention
-    barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
-    snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables/table_folder.py)
-    status/                    what capture and pipeline say of themselves; advisory
+"""What a change log file looks like (places.py: where). Everything written here is read back here.
 
 A segment is one Arrow IPC file with a trailer (trailer.py): the columns of SEGMENT_SCHEMA, and in the schema's
 metadata SegmentInfo as JSON, with the Relation and Type messages in force and the transactions as an Arrow IPC stream
@@ -30,14 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
+from wal2lake.changelog.places import BARRIERS, CONSUMERS, SEGMENTS
 from wal2lake.changelog.trailer import with_trailer, without_trailer
 from wal2lake.columnar.headers import RELATION, TYPE, identifier
 from wal2lake.lsn import LSN
 
 FORMAT = 2
-IDENTITY, POSITION = "log.json", "position.json"
-SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
-STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
 _RELATIONS_KEY = b"wal2lake.relations"
 _CURES = {
@@ -316,6 +304,11 @@ def read_state(data: bytes, name: str) -> dict[str, Any]:
         if values["table"] != name.split("/")[-2]:
             raise corrupt(name, f"it is of the table {values['table']}", TABLE_CURE)
     return values
+
+
+def write_state(values: Mapping[str, Any], name: str) -> bytes:
+    """A table's document, ``name``."""
+    return write_document({"table": name.split("/")[-2], **values})
 
 
 def write_lsn_file(lsn: int) -> bytes:

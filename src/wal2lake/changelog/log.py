@@ -17,21 +17,23 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from wal2lake.changelog import format as layout
+from wal2lake.changelog import places
 from wal2lake.changelog import plan as planning
 from wal2lake.changelog.builder import count_rows
 from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
-from wal2lake.changelog.storage import LocalStorage
+from wal2lake.changelog.storage import Storage
 from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation, Type
 
+Place = str | Path | Storage
 T = TypeVar("T")
 _HEAD = ("tag", "relation_id", "xid")
 CLAIM = "@"  # in no pipeline's name and in no consumer option
-_FOLDERS = (layout.SEGMENTS, layout.CONSUMERS, layout.BARRIERS, layout.STATUS, layout.SNAPSHOTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class RelationRun:
 class ChangeLog:
     """A log's read side. Opening costs one small file; segments are listed when first asked for."""
 
-    def __init__(self, storage: LocalStorage, identity: LogIdentity) -> None:
+    def __init__(self, storage: Storage, identity: LogIdentity) -> None:
         self.storage = storage
         self.identity = identity
         self._segments: list[SegmentInfo] | None = None
@@ -59,38 +61,38 @@ class ChangeLog:
         self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
 
     @classmethod
-    def create(cls, path: str | Path, identity: LogIdentity) -> ChangeLog:
+    def create(cls, path: Place, identity: LogIdentity) -> ChangeLog:
         """Open the log at ``path``, made now if there is none. Raises LogMismatchError when it is another's."""
-        storage = LocalStorage(path)
-        storage.make_folders(*_FOLDERS)
-        if not cls.exists(path):
-            storage.put(layout.IDENTITY, identity.to_json())
-        log = cls.open(path)
+        storage = storage_at(path)
+        storage.prepare(*places.FOLDERS)
+        if not cls.exists(storage):
+            storage.create(places.IDENTITY, identity.to_json())  # or somebody else has just made it
+        log = cls.open(storage)
         log.check_identity(identity)
         return log
 
     @classmethod
-    def open(cls, path: str | Path) -> ChangeLog:
+    def open(cls, path: Place) -> ChangeLog:
         """Open an existing log; raises ConfigError when there is none, LogCorruptError when it cannot be read."""
         storage = cls.find(path)
-        return cls(storage, LogIdentity.from_json(storage.get(layout.IDENTITY), layout.IDENTITY))
+        return cls(storage, LogIdentity.from_json(storage.get(places.IDENTITY), places.IDENTITY))
 
     @classmethod
-    def find(cls, path: str | Path) -> LocalStorage:
+    def find(cls, path: Place) -> Storage:
         """The folder of an existing log, which may be damaged; raises ConfigError when there is none."""
         if not cls.exists(path):
             hint = "`wal2lake capture` (or `wal2lake run`) makes it; check log.path."
-            raise ConfigError(f"There is no change log at {path}.", hint=hint)
-        return LocalStorage(path)
+            raise ConfigError(f"There is no change log at {storage_at(path).where}.", hint=hint)
+        return storage_at(path)
 
     @staticmethod
-    def exists(path: str | Path) -> bool:
+    def exists(path: Place) -> bool:
         """Raises LogCorruptError for a log whose identity is lost: another would be begun on top of it."""
-        storage = LocalStorage(path)
-        if storage.probe(layout.IDENTITY):
+        storage = storage_at(path)
+        if storage.exists(places.IDENTITY):
             return True
-        if storage.names(layout.SEGMENTS):
-            raise corrupt(layout.IDENTITY, "it is missing, and there are segments")
+        if storage.names(places.SEGMENTS):
+            raise corrupt(places.IDENTITY, "it is missing, and there are segments")
         return False
 
     def check_identity(self, other: LogIdentity) -> None:
@@ -99,7 +101,7 @@ class ChangeLog:
             mine, theirs = getattr(self.identity, name), getattr(other, name)
             if mine != theirs:
                 raise LogMismatchError(
-                    f"The change log {self.storage.root} belongs to {name} {mine}, but the source has {theirs}.",
+                    f"The change log {self.storage.where} belongs to {name} {mine}, but the source has {theirs}.",
                     hint="Point log.path at a new folder for this source, or the source settings at the server,"
                     " database, slot and publication that the log is of.",
                 )
@@ -150,7 +152,7 @@ class ChangeLog:
 
     def _list(self) -> list[SegmentInfo]:
         """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""
-        listed = {layout.segment_seq(name) for name in self.storage.names(layout.SEGMENTS)}
+        listed = {layout.segment_seq(name) for name in self.storage.names(places.SEGMENTS)}
         self._require_newest(max(listed, default=-1))
         found: list[SegmentInfo] = []
         for seq in range(max(listed, default=-1), min(listed, default=0) - 1, -1):
@@ -167,8 +169,8 @@ class ChangeLog:
     def _read_position(self) -> None:
         """How far an idle stream is durable; before the segments are looked at, which may be more by then."""
         with suppress(FileNotFoundError):  # the stream was never idle
-            data = self.storage.get(layout.POSITION)
-            self._position, self._next_seq = layout.read_position(data, layout.POSITION)
+            data = self.storage.get(places.POSITION)
+            self._position, self._next_seq = layout.read_position(data, places.POSITION)
 
     def _require_newest(self, newest: int) -> None:
         """Retention leaves the newest segment; where it is gone, nobody would miss what it held."""
@@ -176,7 +178,7 @@ class ChangeLog:
             raise corrupt(layout.segment_name(self._next_seq - 1), "it is missing")
 
     def _is_there(self, seq: int) -> bool:
-        return self.storage.probe(layout.segment_name(seq))
+        return self.storage.exists(layout.segment_name(seq))
 
     def _map(self, seq: int) -> tuple[pa.Buffer, str]:
         name = layout.segment_name(seq)
@@ -207,7 +209,7 @@ class ChangeLog:
 
     def _trimmed(self) -> LogMismatchError:
         return LogMismatchError(
-            f"The change log {self.storage.root} no longer holds all that was asked for: retention removed it.",
+            f"The change log {self.storage.where} no longer holds all that was asked for: retention removed it.",
             hint="Raise log.retention_seconds, or read with the consumer's name so that retention waits for it;"
             " this reader must start anew from a snapshot.",
         )
@@ -329,13 +331,21 @@ class ChangeLog:
 
     def release(self, consumer: str, lsn: int) -> None:
         """``consumer`` will never ask for transactions that end at or below ``lsn`` again. Durable; never goes back."""
-        name = _small_file(layout.CONSUMERS, consumer)
-        if lsn > (self._lsn_file(name) or -1):
-            self.storage.put(name, layout.write_lsn_file(lsn))
+        name, data = _small_file(places.CONSUMERS, consumer), layout.write_lsn_file(lsn)
+        while True:
+            try:
+                found, version = self.storage.read(name)
+            except FileNotFoundError:
+                done = self.storage.create(name, data)
+            else:
+                known = layout.read_lsn_file(found, name)
+                done = lsn <= known or self.storage.swap(name, data, version) is not None
+            if done:
+                return
 
     def forget(self, consumer: str) -> None:
         """Retention waits for ``consumer`` no more."""
-        self.storage.remove(_small_file(layout.CONSUMERS, consumer))
+        self.storage.remove(_small_file(places.CONSUMERS, consumer))
 
     def released(self) -> dict[str, LSN]:
         """What each consumer will never ask for again, the tables that are behind their pipeline's stream included.
@@ -343,11 +353,11 @@ class ChangeLog:
         Their documents are read last: a table's is durable before the stream goes on without it, so whoever saw the
         stream beyond what a table needs sees the table's document as well.
         """
-        return self._lsn_files(layout.CONSUMERS) | {
+        return self._lsn_files(places.CONSUMERS) | {
             claim(pipeline, table): lsn
-            for pipeline in self.storage.folders(layout.SNAPSHOTS)
-            for table in self.storage.folders(f"{layout.SNAPSHOTS}/{pipeline}")
-            if (lsn := self._needed_lsn(f"{layout.SNAPSHOTS}/{pipeline}/{table}/{layout.STATE}")) is not None
+            for pipeline in self.storage.folders(places.SNAPSHOTS)
+            for table in self.storage.folders(f"{places.SNAPSHOTS}/{pipeline}")
+            if (lsn := self._needed_lsn(f"{places.SNAPSHOTS}/{pipeline}/{table}/{places.STATE}")) is not None
         }
 
     def _needed_lsn(self, document: str) -> LSN | None:
@@ -388,13 +398,13 @@ class ChangeLog:
 
     def request_barrier(self, name: str, before_commit_lsn: int) -> None:
         """Ask readers to end a batch at the last transaction whose commit record lies before the given LSN."""
-        self.storage.put(_small_file(layout.BARRIERS, name), layout.write_lsn_file(before_commit_lsn))
+        self.storage.put(_small_file(places.BARRIERS, name), layout.write_lsn_file(before_commit_lsn))
 
     def remove_barrier(self, name: str) -> None:
-        self.storage.remove(_small_file(layout.BARRIERS, name))
+        self.storage.remove(_small_file(places.BARRIERS, name))
 
     def barriers(self) -> dict[str, LSN]:
-        return self._lsn_files(layout.BARRIERS)
+        return self._lsn_files(places.BARRIERS)
 
     def _lsn_files(self, folder: str) -> dict[str, LSN]:
         files = {n.removesuffix(".json"): self._lsn_file(f"{folder}/{n}") for n in self.storage.names(folder)}

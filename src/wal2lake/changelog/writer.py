@@ -1,5 +1,8 @@
 """One writer per log; what ``append`` returns is durable, and only that may be acknowledged to the server.
 
+A lock keeps a second writer away. Nothing depends on it: a segment is put where none of its number is, and a position
+over the one that was read. So of two writers, one of which took the other for dead, one learns of it, and ends.
+
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
 of a transaction whose Commit was not stored (never indexed; the server sends it again). Appending is the only change,
 so there is nothing else to recover. But a file that is there may not be durable yet (its writer died before it had
@@ -8,17 +11,22 @@ flushed the folder), and it counts as such from the start: so the folders are fl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Literal
+
+import pyarrow as pa
 
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
-from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.log import ChangeLog, Place
+from wal2lake.changelog.places import POSITION, SEGMENTS, WRITER_LOCK
+from wal2lake.changelog.storage import Version, held
 from wal2lake.columnar.headers import MessageColumns
+from wal2lake.errors import SlotInUseError
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
@@ -31,17 +39,24 @@ class LogWriter:
     LogCorruptError when its end cannot be read.
     """
 
-    def __init__(self, path: str | Path, identity: LogIdentity, *, compression: Compression = "lz4") -> None:
+    def __init__(self, path: Place, identity: LogIdentity, *, compression: Compression = "lz4") -> None:
         self.log = ChangeLog.create(path, identity)
         self._storage = self.log.storage
         self._compression = None if compression == "none" else compression
         self._held = ExitStack()
-        self._held.enter_context(self._storage.lock())
-        self._storage.recover(layout.SEGMENTS, ".")
+        self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
+        self._storage.recover(SEGMENTS, ".")
+        self._position = self._position_version()  # before what it says is read: it may change no more
         self.log.refresh()
         last = self.log.segments[-1] if self.log.segments else None
         self._seq = last.seq + 1 if last else 0
         self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
+
+    def _position_version(self) -> Version | None:
+        try:
+            return self._storage.read(POSITION).version
+        except FileNotFoundError:  # the stream was never idle
+            return None
 
     @property
     def durable_lsn(self) -> LSN:
@@ -58,7 +73,9 @@ class LogWriter:
         Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
         """
         segment, tail = build_segment(messages, self._seq, self._tail)
-        self._storage.put(segment.info.name, *layout.write_segment(segment, self.log.identity, self._compression))
+        parts = layout.write_segment(segment, self.log.identity, self._compression)
+        if not self._storage.create(segment.info.name, *parts) and not self._is_ours(segment.info.name, parts):
+            raise self._in_use("it wrote a segment")
         self._seq, self._tail = self._seq + 1, tail
         return segment.info
 
@@ -66,8 +83,21 @@ class LogWriter:
         """Record durably that the server has sent all below ``lsn`` and everything that came is appended."""
         if lsn <= self._tail.durable_lsn:
             return
-        self._storage.put(layout.POSITION, layout.write_position(lsn, self._seq))
+        version = self._storage.swap(POSITION, layout.write_position(lsn, self._seq), self._position)
+        if version is None:
+            raise self._in_use("it wrote a position")
+        self._position = version
         self._tail = replace(self._tail, durable_lsn=lsn)
+
+    def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
+        """The last try of this very segment failed, and yet it came to be there."""
+        return self._storage.get(name) == b"".join(map(bytes, parts))
+
+    def _in_use(self, who: str) -> SlotInUseError:
+        return SlotInUseError(
+            f"Another capture process ({who}) writes the change log {self._storage.where}.",
+            hint="Stop it first, or give this one a slot and a log of its own (source.slot, log.path).",
+        )
 
     def close(self) -> None:
         self._held.close()

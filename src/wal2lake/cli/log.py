@@ -86,8 +86,8 @@ def verify(
 ) -> None:
     """Check every file's checksum, build every segment's index and metadata anew from its messages, and compare."""
     from wal2lake.changelog.dump import verify_log  # noqa: PLC0415
-    from wal2lake.changelog.format import SEGMENTS  # noqa: PLC0415
     from wal2lake.changelog.log import ChangeLog  # noqa: PLC0415
+    from wal2lake.changelog.places import SEGMENTS  # noqa: PLC0415
 
     storage = ChangeLog.find(config.log.path)
     segments, faults = len(storage.names(SEGMENTS)), list(verify_log(storage))

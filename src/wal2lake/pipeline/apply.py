@@ -141,7 +141,7 @@ def schema_versions(
     for extent, digest, _ in batch.parts:
         if versions and versions[-1].digest == digest:
             continue
-        with reading_log(str(log.storage.root)):
+        with reading_log(log.storage.where):
             run = log.relation_runs(extent, batch.relation_id)[-1]
             seen = snapshot is not None and bool(visible(_change_xids(log, extent, batch.relation_id), snapshot).all())
         if not seen:

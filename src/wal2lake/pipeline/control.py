@@ -48,7 +48,7 @@ def read_control(log_path: str, start: int, end: int, rules: DecodeRules) -> Ite
 def control_rows(log: ChangeLog, start: int, end: int, rules: DecodeRules) -> Iterator[dict[str, Any]]:
     """One row per extent, relation and schema version, in the log's order."""
     bounds = {"start_lsn": int(start), "end_lsn": int(end)}
-    with reading_log(str(log.storage.root)):
+    with reading_log(log.storage.where):
         for extent in log.plan(start, end):
             for relation_id in sorted(counts := log.counts(extent)):
                 for row in _relation_rows(log, extent, relation_id, counts[relation_id], rules):

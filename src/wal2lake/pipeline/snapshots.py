@@ -33,7 +33,7 @@ from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, 
 from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 from wal2lake.tables.landing import land_snapshot
 from wal2lake.tables.state import Chunk, SnapshotPlan
-from wal2lake.tables.table import Table, Tables, snapshots_root
+from wal2lake.tables.table import Table, Tables
 from wal2lake.tables.table_folder import TableFolder
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class Snapshots:
         for chunk in _missing_chunks(known.folder, known.plan):
             yield CopyTask(
                 dsn=self._config.source.dsn,
-                root=str(snapshots_root(self._config)),
+                log=self._config.log.path,
+                pipeline=self._config.pipeline.name,
                 table=table,
                 plan=known.plan,
                 chunk=chunk,

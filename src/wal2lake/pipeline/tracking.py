@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,9 +10,10 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.status import PipelineStatus, TableStage
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.pipeline.status_file import PipelineStatus, Rates, State, write_status
+from wal2lake.pipeline.ticking import Rates
 from wal2lake.tables.failures import DefectError, SparkLostError, errors_of
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class ProgressTracker:
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
         self._log.refresh()
         self._measure(self._log)  # it may have ended before it was measured at all
-        write_status(self._log.storage, self.status)
+        self._publish(self._log)
 
     def write(self, copying: bool) -> None:
         """Bring the status up to date and publish it; ``copying``: tables are being read, and no stream runs."""
@@ -105,12 +107,16 @@ class ProgressTracker:
             self._measure_table(table)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
         self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
-        write_status(self._log.storage, self.status)
+        self._publish(self._log)
+
+    def _publish(self, log: ChangeLog) -> None:
+        self.status.pid, self.status.ts = os.getpid(), time.time()
+        self.status.write(log.storage)
 
     def _measure(self, log: ChangeLog) -> None:
         status, applied = self.status, self._applied
         behind = applied < log.last_end_lsn
-        status.applied_lsn, status.durable_lsn = str(LSN(applied)), str(log.durable_lsn())
+        status.applied_lsn, status.durable_lsn = LSN(applied), log.durable_lsn()
         status.lag_bytes = log.last_end_lsn - LSN(applied) if behind else 0
         status.lag_s = round(max(0.0, time.time() - _oldest_unapplied(log, applied)), 3) if behind else 0.0
 
@@ -120,14 +126,14 @@ class ProgressTracker:
         status.chunks_total = 0 if plan is None else len(plan.chunks)
         status.chunks_done = status.chunks_total
         if plan is not None and not table.in_lake:
-            status.chunks_done = table.folder.count_chunks(plan.plan_id)
+            status.chunks_done = table.folder.documents.count_chunks(plan.plan_id)
         status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
         quarantine = table.quarantine
         status.reason = quarantine.reason if quarantine else None
         applied = self._applied if table.ready else table.applied_lsn
-        status.applied_lsn = str(LSN(applied or 0))
+        status.applied_lsn = LSN(applied or 0)
         status.state = self._state(table)
 
     def _count_rows(self, table: Table, changes: int) -> int:
@@ -146,7 +152,7 @@ class ProgressTracker:
             last = self._counts[str(table)] = _Count(changes, now, rows)
         return last.rows
 
-    def _state(self, table: Table) -> State:
+    def _state(self, table: Table) -> TableStage:
         if table.quarantine:
             return "quarantined"
         if not table.in_lake:

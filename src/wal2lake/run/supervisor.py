@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 
+from wal2lake.changelog.places import child_log
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.monitor.progress import Progress, read_progress
@@ -49,8 +49,7 @@ class Supervisor:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        logs = Path(config.log.path) / "status"
-        self.children = {role: Child(role, logs / f"{role}.log") for role in ("capture", "pipeline")}
+        self.children = {role: Child(role, child_log(config.log.path, role)) for role in ("capture", "pipeline")}
         self._down: ChildFailedError | None = None  # what ended a settled pipeline, until it has settled again
 
     def start(self) -> None:

@@ -10,13 +10,13 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.places import checkpoint
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Batch, Item, Result
 from wal2lake.pipeline.loop import Pipeline
@@ -53,7 +53,7 @@ class SparkEngine:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._checkpoint = Path(config.log.path) / "checkpoints" / config.pipeline.name
+        self._checkpoint = checkpoint(config.log.path, config.pipeline.name)
         self._guest = False
         self._spark: SparkSession | None = None
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -42,7 +41,8 @@ class CopyTask:
     """One chunk to read, as it travels to an executor; ``lock_timeout_s`` as in copy_binary."""
 
     dsn: str
-    root: str
+    log: str
+    pipeline: str
     table: PublishedTable
     plan: SnapshotPlan
     chunk: Chunk
@@ -75,7 +75,8 @@ def copy_chunk(task: CopyTask) -> int:
         snapshot=task.snapshot,
         actions=tuple(actions),
     )
-    TableFolder(Path(task.root), task.table.namespace, task.table.name).finish_chunk(task.plan.plan_id, chunk)
+    folder = TableFolder(task.log, task.pipeline, task.table.namespace, task.table.name)
+    folder.finish_chunk(task.plan.plan_id, chunk)
     return chunk.rows
 
 

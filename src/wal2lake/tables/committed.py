@@ -51,7 +51,7 @@ def read_extent(
     ProtocolError, UnrepresentableError.
     """
     rules = rules or DecodeRules()
-    with reading_log(str(log.storage.root)):
+    with reading_log(log.storage.where):
         if relation_id not in log.counts(extent):
             return
         batch = log.read(extent)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from wal2lake.changelog.consumers import PIPELINE_LOCK
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.patience import patiently
+from wal2lake.changelog.places import pipeline_lock, tables_of
+from wal2lake.changelog.storage import held
 from wal2lake.errors import SlotInUseError
-from wal2lake.files import LockHeldError, lock
-from wal2lake.tables.table import snapshots_root
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
@@ -26,18 +25,16 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
 
     With ``stop``, whose setting raises InterruptedByUser, one that is ending gets the time to finish its batch.
     """
-    root = snapshots_root(config)
-    root.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        patiently(lambda: _lock(held, root / PIPELINE_LOCK, config), _PATIENCE_S if stop else 0, stop or Event())
-        yield
+    storage, lock = storage_at(config.log.path), pipeline_lock(config.pipeline.name)
+    storage.prepare(tables_of(config.pipeline.name))
 
-
-def _lock(held: ExitStack, path: Path, config: Config) -> None:
-    try:
-        held.enter_context(lock(path))
-    except LockHeldError:
-        raise SlotInUseError(
-            f"Another process runs the pipeline {config.pipeline.name!r} on the change log {config.log.path}.",
+    def in_use(_: str) -> SlotInUseError:
+        return SlotInUseError(
+            f"Another process runs the pipeline {config.pipeline.name!r} on the change log {storage.where}.",
             hint="Stop it first, or give this one a name of its own (pipeline.name) and a lake.path.",
-        ) from None
+        )
+
+    with ExitStack() as stack:
+        patience_s = _PATIENCE_S if stop else 0
+        patiently(lambda: stack.enter_context(held(storage, lock, in_use)), patience_s, stop or Event())
+        yield

@@ -6,18 +6,17 @@ is continued by doing it again. Then what the log's folder says of the table goe
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.tables import TableDocuments, known_tables
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
 from wal2lake.tables.exclusive import exclusive
-from wal2lake.tables.table import snapshots_root
-from wal2lake.tables.table_folder import TableFolder, known_tables
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
@@ -35,9 +34,9 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
             f"Tables below {config.lake.path} cannot be moved: it is not a local path.",
             hint="Move the table's folder there, and its folder below the log's snapshots/, by hand.",
         )
-    ChangeLog.open(config.log.path)
+    storage = ChangeLog.open(config.log.path).storage
     with exclusive(config):
-        known = {qualified(*table): table for table in known_tables(snapshots_root(config))}
+        known = {qualified(*table): table for table in known_tables(storage, config.pipeline.name)}
         for name in names:
             if name not in known:
                 have = f"It knows {', '.join(known)}." if known else "It has read none yet."
@@ -47,10 +46,9 @@ def resync(config: Config, names: Sequence[str]) -> dict[str, Path | None]:
 
 def _move_aside(config: Config, namespace: str, name: str) -> Path | None:
     """Nothing of the table's folder is read: it may be here because of a file there that is damaged."""
-    folder, target = TableFolder(snapshots_root(config), namespace, name), Target.of(config, namespace, name)
-    lake, aside = Path(target.sink().uri), None
+    lake, aside = Path(Target.of(config, namespace, name).sink().uri), None
     if lake.exists():  # no table's folder has a "~r" in its name: a tilde begins two hexadecimal digits there
         aside = lake.with_name(f"{lake.name}~replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         lake.rename(aside)
-    shutil.rmtree(folder.path)
+    TableDocuments(storage_at(config.log.path), config.pipeline.name, namespace, name).remove()
     return aside

@@ -11,15 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wal2lake.changelog.local import storage_at
+from wal2lake.changelog.tables import known_tables
 from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.tables.state import Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
-from wal2lake.tables.table_folder import TableFolder, known_tables
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Table:
     """What it was read by, where it goes, and why it does not go with the stream, if so: all of it in ``state``."""
 
     def __init__(self, config: Config, namespace: str, name: str) -> None:
-        self.folder = TableFolder(snapshots_root(config), namespace, name)
+        self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
         self.target = Target.of(config, namespace, name)
         self._name = qualified(namespace, name)
         self.state = self.folder.read()
@@ -106,7 +107,7 @@ class Table:
     def begin_copy(self, plan: SnapshotPlan) -> None:
         """It is read by ``plan``; whatever an earlier one had read is forgotten."""
         self._set_state(TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan)))
-        self.folder.remove_chunks(but=plan.plan_id)
+        self.folder.documents.remove_chunks(but=plan.plan_id)
 
     def resume_copy(self) -> None:
         """What was read of it by its plan counts, and the rest is read."""
@@ -116,7 +117,7 @@ class Table:
         """It is in the lake: it goes along with a stream that did not begin yet, or else has to catch up."""
         stage: Stage = "ready" if self.state.needs_lsn is None else "catch_up"
         self._change(stage=stage, landed=landed, quarantine=None)
-        self.folder.remove_chunks()
+        self.folder.documents.remove_chunks()
 
     def fall_behind(self, lsn: int) -> None:
         """It is applied up to ``lsn``, and the stream goes on without it until it has caught up."""
@@ -176,7 +177,7 @@ class Tables:
         self._config = config
         self._by_name: dict[str, Table] = {}
         self._some_landed = False
-        for namespace, name in known_tables(snapshots_root(config)):
+        for namespace, name in known_tables(storage_at(config.log.path), config.pipeline.name):
             table = Table(config, namespace, name)
             self._some_landed |= table.in_lake
             if table.synchronizing or table.quarantine is not None:
@@ -204,8 +205,3 @@ class Tables:
     def quarantined(self) -> list[tuple[str, Quarantine]]:
         """Those that are left out, by name, with their reasons."""
         return [(str(table), table.quarantine) for table in self if table.quarantine is not None]
-
-
-def snapshots_root(config: Config) -> Path:
-    """The folder of all tables' folders of this pipeline."""
-    return Path(config.log.path) / "snapshots" / config.pipeline.name

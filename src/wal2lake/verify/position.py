@@ -15,8 +15,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from wal2lake.changelog.format import STATUS
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.status import seconds_since_heard
 from wal2lake.errors import LogMismatchError
 from wal2lake.lsn import LSN
 
@@ -159,5 +159,5 @@ def _names(tables: Sequence[TableLocation]) -> str:
 
 def running(log: ChangeLog) -> bool:
     """Whether capture or a pipeline gave a sign of life just now."""
-    ages = (time.time() - log.storage.modified(f"{STATUS}/{name}") for name in log.storage.names(STATUS))
-    return any(age < _STATUS_SECONDS for age in ages)
+    heard = seconds_since_heard(log.storage)
+    return heard is not None and heard < _STATUS_SECONDS

@@ -1,63 +1,13 @@
-"""``status/pipeline.json``: what the pipeline is doing, for people and monitors; written about once a second.
-
-Nothing is ever decided by it: what is done stands in the tables' commits and the log's folder.
-"""
+"""What the telling of the status needs: rates, and a thread that calls again and again."""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
-
-from wal2lake.changelog.documents import write_document
-from wal2lake.changelog.storage import LocalStorage
 
 _logger = logging.getLogger(__name__)
-
-State = Literal["snapshot", "catching_up", "streaming", "quarantined"]
-
-
-@dataclass
-class TableStatus:
-    """One table. ``rows``: of the lake table; ``changes``: applied since this process began."""
-
-    state: State = "snapshot"
-    rows: int = 0
-    chunks_done: int = 0
-    chunks_total: int = 0
-    applied_lsn: str = "0/0"
-    changes: int = 0
-    changes_per_s: float = 0.0
-    reason: str | None = None
-
-
-@dataclass
-class PipelineStatus:
-    """The whole pipeline. ``waiting_for``: what others must do before it goes on; ``reason``: what ended it, if
-    something did. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest commit not yet
-    applied; both 0 when level with the log."""
-
-    state: str = "starting"
-    waiting_for: str | None = None
-    reason: str | None = None
-    batch: int = -1
-    applied_lsn: str = "0/0"
-    durable_lsn: str = "0/0"
-    lag_bytes: int = 0
-    lag_s: float = 0.0
-    changes: int = 0
-    changes_per_s: float = 0.0
-    tables: dict[str, TableStatus] = field(default_factory=dict)
-
-    def table(self, name: str) -> TableStatus:
-        return self.tables.setdefault(name, TableStatus())
-
-    def document(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "ts": time.time(), **asdict(self)}
 
 
 class Rates:
@@ -115,8 +65,3 @@ class Ticker:
             self._failure = error
             if before is None:
                 _logger.warning("The status cannot be brought up to date: %s", error)
-
-
-def write_status(log: LocalStorage, status: PipelineStatus) -> None:
-    """Atomic, but not forced to disk: after a crash it would be out of date anyway."""
-    log.put("status/pipeline.json", write_document(status.document()), durable=False)

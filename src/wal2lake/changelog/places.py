@@ -1,0 +1,67 @@
+"""What is where in the log's folder, by names relative to it: here alone.
+
+::
+
+    log.json                   LogIdentity: which server, slot and publication; written once
+    segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
+    position.json              how far an idle stream is durable though it brought nothing to write
+    consumers/<name>.json      how far a reader is done, for retention
+    barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
+    snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables.py)
+    status/                    what capture and pipeline say of themselves (status.py), and the logs of `run`'s children
+    checkpoints/<pipeline>/    Spark's own
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+IDENTITY, POSITION = "log.json", "position.json"
+SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
+FOLDERS: Final = (SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
+STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
+WRITER_LOCK = ".lock"  # held by the one who appends
+_PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
+
+
+def tables_of(pipeline: str) -> str:
+    return f"{SNAPSHOTS}/{pipeline}"
+
+
+def pipeline_lock(pipeline: str) -> str:
+    """Held by the process that runs the pipeline."""
+    return f"{tables_of(pipeline)}/{_PIPELINE_LOCK}"
+
+
+def table_folder(pipeline: str, namespace: str, name: str) -> str:
+    return f"{tables_of(pipeline)}/{_encode(namespace)}.{_encode(name)}"
+
+
+def table_of(folder: str) -> tuple[str, str]:
+    """(namespace, name) of a folder's last component."""
+    namespace, _, name = folder.partition(".")
+    return unquote(namespace), unquote(name)
+
+
+def status_document(role: str) -> str:
+    return f"{STATUS}/{role}.json"
+
+
+def child_log(log: str | Path, role: str) -> Path:
+    """Where `run` writes what its child says: beside the log on this machine."""
+    return Path(log) / STATUS / f"{role}.log"
+
+
+def checkpoint(log: str | Path, pipeline: str) -> Path:
+    """Where Spark keeps its checkpoint of the stream."""
+    return Path(log) / "checkpoints" / pipeline
+
+
+def _encode(name: str) -> str:
+    """A dot inside a name must not look like the one between schema and table.
+
+    Letters of any script stay: a file name has 255 bytes, and two names of 63 would need more as percent signs.
+    """
+    return "".join(char if ord(char) > 0x7F else quote(char, safe="").replace(".", "%2E") for char in name)

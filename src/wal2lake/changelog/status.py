@@ -1,0 +1,120 @@
+"""What capture and pipeline say of themselves, about once a second, for people and monitors: one schema of each.
+
+The rule: nothing is ever decided by it. What is done stands in the log and in the tables' commits. So documents are
+replaced in one step, but not forced to disk, and one that cannot be read counts as absent; a field that another version
+did not write has its default.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self
+
+from wal2lake.changelog.documents import parsing, read_document, write_document
+from wal2lake.changelog.places import STATUS, status_document
+from wal2lake.changelog.storage import Storage
+from wal2lake.errors import ConfigError, LogCorruptError
+from wal2lake.lsn import LSN
+
+TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined"]
+_NOWHERE = LSN(0)
+
+
+@dataclass(kw_only=True)
+class _Status:
+    """``ts``: when it was said, in Unix seconds; whoever waits says beforehand until when."""
+
+    role: ClassVar[str]
+    pid: int = 0
+    ts: float = 0.0
+    state: str = "starting"
+
+    def write(self, storage: Storage) -> None:
+        """Publish it."""
+        storage.note(status_document(self.role), write_document(_to_document(asdict(self))))
+
+    @classmethod
+    def read(cls, storage: Storage) -> Self | None:
+        """What was said last; None if nothing was, or it cannot be read: not ours to read, or torn by a power cut."""
+        name = status_document(cls.role)
+        try:
+            document = read_document(storage.get(name), name)
+            with parsing(name):
+                return cls(**_known(cls, document))
+        except (OSError, ConfigError, LogCorruptError):
+            return None
+
+
+@dataclass(kw_only=True)
+class CaptureStatus(_Status):
+    """Capture: LSNs of the stream, ``messages`` and ``bytes`` of this session, ``changes`` of this process."""
+
+    role: ClassVar[str] = "capture"
+    received_lsn: LSN = _NOWHERE
+    durable_lsn: LSN = _NOWHERE
+    confirmed_lsn: LSN = _NOWHERE
+    server_wal_end: LSN = _NOWHERE
+    messages: int = 0
+    bytes: int = 0
+    changes: int = 0
+
+
+@dataclass(kw_only=True)
+class TableStatus:
+    """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began."""
+
+    state: TableStage | Literal["waiting"] = "waiting"
+    rows: int | None = None
+    chunks_done: int = 0
+    chunks_total: int = 0
+    applied_lsn: LSN = _NOWHERE
+    changes: int = 0
+    changes_per_s: float = 0.0
+    reason: str | None = None
+
+
+@dataclass(kw_only=True)
+class PipelineStatus(_Status):
+    """The whole pipeline. ``waiting_for``: what others must do before it goes on; ``reason``: what ended it, if
+    something did. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest commit not yet
+    applied; both 0 when level with the log."""
+
+    role: ClassVar[str] = "pipeline"
+    waiting_for: str | None = None
+    reason: str | None = None
+    batch: int = -1
+    applied_lsn: LSN = _NOWHERE
+    durable_lsn: LSN = _NOWHERE
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+    changes: int = 0
+    changes_per_s: float = 0.0
+    tables: dict[str, TableStatus] = field(default_factory=dict)
+
+    def table(self, name: str) -> TableStatus:
+        return self.tables.setdefault(name, TableStatus())
+
+
+def seconds_since_heard(storage: Storage) -> float | None:
+    """How long ago capture or a pipeline last said anything; None: never."""
+    moments = [storage.modified(f"{STATUS}/{name}") for name in storage.names(STATUS)]
+    return time.time() - max(moments) if moments else None
+
+
+def _to_document(values: Any) -> Any:
+    """LSNs as PostgreSQL's text."""
+    if isinstance(values, dict):
+        return {name: _to_document(value) for name, value in values.items()}
+    return str(values) if isinstance(values, LSN) else values
+
+
+def _known(cls: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``cls`` that the document has."""
+    found = {f.name: document[f.name] for f in fields(cls) if f.name in document}
+    for name in found.keys() & {"received_lsn", "durable_lsn", "confirmed_lsn", "server_wal_end", "applied_lsn"}:
+        found[name] = LSN.parse(found[name])
+    if "tables" in found:
+        found["tables"] = {name: TableStatus(**_known(TableStatus, table)) for name, table in found["tables"].items()}
+    return found
