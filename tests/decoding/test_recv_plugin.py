@@ -192,6 +192,43 @@ def test_ctrl_c_in_a_callback_ends_at_once_and_the_next_run_goes_on(
     assert (tmp_path / "out").read_text().splitlines() == _lines([1], [12, 13, 14])
 
 
+BROKEN = """
+import pathlib
+from wal2lake.decoding.plugins.test_decoding import TestDecoding
+
+
+class Broken(TestDecoding):
+    def {callback}(self, *arguments):
+        super().{callback}(*arguments)
+        if pathlib.Path("broken").exists():
+            raise ValueError
+"""
+
+
+@pytest.mark.parametrize("callback", ["stream_change_cb", "stream_commit_cb", "stream_truncate_cb"])
+def test_what_fails_in_a_chunk_leaves_whole_transactions_in_the_file(
+    server: EmbeddedPostgres, slot: str, tmp_path: Path, callback: str
+) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN.format(callback=callback))
+    (tmp_path / "broken").touch()
+    _insert(server, 1)
+    large = "INSERT INTO plugged SELECT i, repeat('x', 500) FROM generate_series(10, 900) i"
+    until = _commit(server, large, "TRUNCATE plugged", large)
+    small = f"{server.dsn} options='-c logical_decoding_work_mem=64kB'"
+    options = ("-o", "include-xids=0", "-o", "stream-changes=1", "--streaming", "on")
+    arguments = ("--python-plugin", "mine:Broken", *options)
+    done = _recv(server, tmp_path, *arguments, "--file", "out", until=until, dsn=small)
+    assert done.returncode == 23 and f"failed in {callback}: ValueError at mine.py, line 10" in done.stderr
+    assert (tmp_path / "out").read_text().splitlines() == _lines([1])
+    (tmp_path / "broken").unlink()
+    assert _recv(server, tmp_path, *arguments, "--file", "out", until=until, dsn=small).returncode == 0
+    told = (tmp_path / "out").read_text().splitlines()
+    assert told[:3] == _lines([1]) and told[3] == "opening a streamed block for transaction"
+    assert told[-1] == "committing streamed transaction"
+    assert told.count("streaming change for transaction") == 2 * 891
+    assert told.count("streaming truncate for transaction") == 1
+
+
 def test_an_option_is_refused_before_the_slot_is_made(server: EmbeddedPostgres, tmp_path: Path) -> None:
     arguments = ("--create-slot", "--python-plugin", "test_decoding", "-o", "nonsense=1")
     done = _recv(server, tmp_path, *arguments, until="0/0")

@@ -11,7 +11,7 @@ import pytest
 
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
-from wal2lake.postgres.logical import LogicalStream
+from wal2lake.postgres.logical import LogicalStream, PatientStream
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import SlotState, create_physical_slot, create_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -32,11 +32,12 @@ def state(connection: Connection, name: str) -> SlotState:
     return found
 
 
-def test_a_logical_stream_tells_its_position(server: EmbeddedPostgres) -> None:
+@pytest.mark.parametrize("kind", [LogicalStream, PatientStream])
+def test_a_logical_stream_tells_its_position(server: EmbeddedPostgres, kind: type[LogicalStream]) -> None:
     with replication_connection(server.dsn) as pgconn, connect(server.dsn) as connection:
         create_slot(pgconn, "told", plugin="pgoutput")
         options = (("proto_version", "1"), ("publication_names", "absent"))
-        with LogicalStream(server.dsn, "told", plugin_options=options) as stream:
+        with kind(server.dsn, "told", plugin_options=options) as stream:
             server.psql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'told', 'x')")
             end = LSN.parse(server.psql("SELECT pg_current_wal_flush_lsn()"))
             stream.acknowledge(end)
