@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring as escape_json
 
 from wal2lake.decoding.changes import ChangeType, ReorderBufferChange, ReorderBufferTXN, Row
-from wal2lake.decoding.context import LogicalDecodingContext, OutputPluginPrepareWrite, OutputPluginWrite
+from wal2lake.decoding.context import LogicalDecodingContext
 from wal2lake.decoding.plugins.wal2json.options import Wal2JsonOptions
-from wal2lake.decoding.plugins.wal2json.values import Shape, text
+from wal2lake.decoding.plugins.wal2json.values import Shape, facts_of, text, write_piece
 from wal2lake.decoding.relation import Relation
-from wal2lake.decoding.sql import timestamptz_to_str
 from wal2lake.lsn import LSN
 
 _KINDS = {ChangeType.INSERT: "insert", ChangeType.UPDATE: "update", ChangeType.DELETE: "delete"}
@@ -34,17 +33,10 @@ class FormatV1:
 
     def begin(self, ctx: LogicalDecodingContext, txn: ReorderBufferTXN, origin: int) -> None:
         """Open the object."""
-        options, head = self._options, [f"{{{self._line}"]
         self._changes = 0
         self._pending = []
-        if options.include_xids:
-            head.append(self._field(1, "xid", str(txn.xid)))
-        if options.include_lsn:
-            head.append(self._field(1, "nextlsn", f'"{txn.end_lsn}"'))
-        if options.include_timestamp:
-            head.append(self._field(1, "timestamp", f'"{timestamptz_to_str(txn.commit_time)}"'))
-        if options.include_origin:
-            head.append(self._field(1, "origin", str(origin)))
+        facts = facts_of(self._options, txn, origin, txn.end_lsn)
+        head = [f"{{{self._line}", *(self._field(1, name, value) for name, value in facts)]
         head.append(f'{self._tab}"change":{self._space}[')
         self._put(ctx, "".join(head))
 
@@ -55,7 +47,7 @@ class FormatV1:
             self._put(ctx, end)
             return
         self._pending.append(self._line + end)
-        _write(ctx, self._pending)
+        write_piece(ctx, self._pending)
         self._pending = []
 
     def change(
@@ -112,7 +104,7 @@ class FormatV1:
             self._put(ctx, self._element() + "".join(parts))
             return
         head = f'{{{line}{tab}"change":{self._space}[{line}{tab * 2}{{{line}'
-        _write(ctx, [head, *parts, f"{line}{tab}]{line}}}"])
+        write_piece(ctx, [head, *parts, f"{line}{tab}]{line}}}"])
 
     def truncate(
         self, ctx: LogicalDecodingContext, txn: ReorderBufferTXN, shapes: Sequence[Shape], lsn: LSN, origin: int
@@ -121,7 +113,7 @@ class FormatV1:
 
     def _put(self, ctx: LogicalDecodingContext, text: str) -> None:
         if self._options.write_in_chunks:
-            _write(ctx, [text])
+            write_piece(ctx, [text])
         else:
             self._pending.append(text)
 
@@ -174,10 +166,3 @@ class FormatV1:
         types = self._array(4, "pktypes", [c.type_name for c in columns if self._options.include_types], "")
         head = f'{self._tab * 3}"pk":{self._space}{{{self._line}'
         return f"{head}{names}{types}{self._tab * 3}}}{'' if last else ','}{self._line}"
-
-
-def _write(ctx: LogicalDecodingContext, parts: Iterable[str]) -> None:
-    OutputPluginPrepareWrite(ctx, True)
-    for part in parts:
-        ctx.out.write(part)
-    OutputPluginWrite(ctx, True)

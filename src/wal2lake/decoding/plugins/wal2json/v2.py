@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring as escape_json
 
 from wal2lake.decoding.changes import ReorderBufferChange, ReorderBufferTXN, Row
-from wal2lake.decoding.context import LogicalDecodingContext, OutputPluginPrepareWrite, OutputPluginWrite
+from wal2lake.decoding.context import LogicalDecodingContext
 from wal2lake.decoding.plugins.wal2json.options import Wal2JsonOptions
-from wal2lake.decoding.plugins.wal2json.values import ColumnShape, Shape, text
+from wal2lake.decoding.plugins.wal2json.values import ColumnShape, Shape, facts_of, text, write_piece
 from wal2lake.decoding.relation import Relation
-from wal2lake.decoding.sql import timestamptz_to_str
 from wal2lake.lsn import LSN
 
 
@@ -53,7 +52,7 @@ class FormatV2:
         if self._options.include_pk:
             places = shape.primary_key or ()
             parts.append(f',"pk":[{",".join(shape.columns[place].head + "}" for place in places)}]')
-        _write(ctx, [*parts, "}"])
+        write_piece(ctx, [*parts, "}"])
 
     def message(
         self,
@@ -67,29 +66,22 @@ class FormatV2:
         """Outside of any transaction there is no xid, time or origin: null."""
         transactional = "false" if txn is None else "true"
         body = f',"transactional":{transactional},"prefix":{escape_json(prefix)},"content":{escape_json(content)}}}'
-        _write(ctx, [self._head("M", txn, origin), self._lsn(message_lsn), body])
+        write_piece(ctx, [self._head("M", txn, origin), self._lsn(message_lsn), body])
 
     def truncate(
         self, ctx: LogicalDecodingContext, txn: ReorderBufferTXN, shapes: Sequence[Shape], lsn: LSN, origin: int
     ) -> None:
         """One object for each table."""
         for shape in shapes:
-            _write(ctx, [self._head("T", txn, origin), self._lsn(lsn), self._table(shape), "}"])
+            write_piece(ctx, [self._head("T", txn, origin), self._lsn(lsn), self._table(shape), "}"])
 
     def _boundary(self, ctx: LogicalDecodingContext, action: str, txn: ReorderBufferTXN, lsn: LSN, origin: int) -> None:
         following = f',"nextlsn":"{txn.end_lsn}"' if self._options.include_lsn else ""
-        _write(ctx, [self._head(action, txn, origin), self._lsn(lsn), following, "}"])
+        write_piece(ctx, [self._head(action, txn, origin), self._lsn(lsn), following, "}"])
 
     def _head(self, action: str, txn: ReorderBufferTXN | None, origin: int) -> str:
-        options, head = self._options, f'{{"action":"{action}"'
-        if options.include_xids:
-            head += f',"xid":{"null" if txn is None else txn.xid}'
-        if options.include_timestamp:
-            time = _NULL if txn is None else f'"{timestamptz_to_str(txn.commit_time)}"'
-            head += f',"timestamp":{time}'
-        if options.include_origin:
-            head += f',"origin":{"null" if txn is None else origin}'
-        return head
+        facts = "".join([f',"{name}":{value}' for name, value in facts_of(self._options, txn, origin)])
+        return f'{{"action":"{action}"{facts}'
 
     def _lsn(self, lsn: LSN) -> str:
         return f',"lsn":"{lsn}"' if self._options.include_lsn else ""
@@ -108,14 +100,5 @@ class FormatV2:
         return (self._value(shape.columns[place], row[place]) + "}" for place in places if not _absent(row[place]))
 
 
-_NULL = "null"
-
-
 def _absent(value: object) -> bool:
     return value is not None and not isinstance(value, (str, bytes))
-
-
-def _write(ctx: LogicalDecodingContext, parts: Iterable[str]) -> None:
-    OutputPluginPrepareWrite(ctx, True)
-    ctx.out.write("".join(parts))
-    OutputPluginWrite(ctx, True)

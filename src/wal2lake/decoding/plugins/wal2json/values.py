@@ -11,16 +11,19 @@ escape_json.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from json.encoder import encode_basestring as escape_json
 from typing import Any, Final
 
-from wal2lake.decoding.context import LogicalDecodingContext
+from wal2lake.decoding.changes import ReorderBufferTXN
+from wal2lake.decoding.context import LogicalDecodingContext, OutputPluginPrepareWrite, OutputPluginWrite
 from wal2lake.decoding.plugins.wal2json.options import Wal2JsonOptions
 from wal2lake.decoding.relation import Attribute, Relation
+from wal2lake.decoding.sql import timestamptz_to_str
 from wal2lake.decoding.types import is_built_in
 from wal2lake.errors import PluginError
+from wal2lake.lsn import LSN
 
 _BOOL, _BYTEA = 16, 17
 _NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
@@ -163,6 +166,27 @@ def _base_name(ctx: LogicalDecodingContext, options: Wal2JsonOptions, type_oid: 
     if options.include_typmod or options.format_version == 2:
         return ctx.types.format_type(type_oid, typmod)
     return ctx.types.catalog_name(type_oid)
+
+
+def facts_of(
+    options: Wal2JsonOptions, txn: ReorderBufferTXN | None, origin: int, next_lsn: LSN | None = None
+) -> Iterator[tuple[str, str]]:
+    """What both versions say of a transaction, names and JSON values in wal2json's order; outside of any it is null."""
+    if options.include_xids:
+        yield "xid", "null" if txn is None else str(txn.xid)
+    if options.include_lsn and next_lsn is not None:
+        yield "nextlsn", f'"{next_lsn}"'
+    if options.include_timestamp:
+        yield "timestamp", "null" if txn is None else f'"{timestamptz_to_str(txn.commit_time)}"'
+    if options.include_origin:
+        yield "origin", "null" if txn is None else str(origin)
+
+
+def write_piece(ctx: LogicalDecodingContext, parts: Iterable[str]) -> None:
+    """One piece of output."""
+    OutputPluginPrepareWrite(ctx, True)
+    ctx.out.write("".join(parts))
+    OutputPluginWrite(ctx, True)
 
 
 def text(value: object) -> str:
