@@ -32,7 +32,7 @@ from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.fair_lock import FairLock
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
-from wal2lake.pipeline.sync import TableSync
+from wal2lake.pipeline.tablesync import TableSync
 from wal2lake.spark.jobs import attempt
 from wal2lake.spark.pipeline import run_pipeline
 from wal2lake.tables.state import TableState

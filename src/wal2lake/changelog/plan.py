@@ -49,18 +49,24 @@ def plan(segments: Sequence[SegmentInfo], index: Index, start: int, end: int) ->
     extents: list[Extent] = []
     for segment in _commits_in(segments, start, end):
         for run in _runs(segment, index, start, end):
-            for extent in _extents(run, segment.seq, rows):
-                _append(extents, extent)
+            # a run may have begun in an earlier segment: its rows, segment by segment, up to the one of its Commit
+            for seq in range(run.first_seq, segment.seq + 1):
+                first = run.first_row if seq == run.first_seq else 0
+                # a segment that retention has removed counts as without rows
+                stop = run.stop if seq == segment.seq else rows.get(seq, first)
+                _append(extents, Extent(seq, first, stop))
     return extents
 
 
 def transactions(segments: Sequence[SegmentInfo], index: Index, start: int, end: int) -> list[pa.RecordBatch]:
     """The index rows in the range, with ``last_seq``, the segment of the Commit, as one more column."""
-    return [
-        _with_last_seq(rows, s.seq)
-        for s in _commits_in(segments, start, end)
-        if (rows := _in_range(index(s.seq), start, end)).num_rows
-    ]
+    found = []
+    field = pa.field("last_seq", pa.uint64(), nullable=False)
+    for s in _commits_in(segments, start, end):
+        rows = _in_range(index(s.seq), start, end)
+        if rows.num_rows:
+            found.append(rows.append_column(field, to_arrow(np.full(rows.num_rows, s.seq, np.uint64))))
+    return found
 
 
 def end_lsn_within(segments: Sequence[SegmentInfo], index: Index, start: int, limits: Limits) -> int:
@@ -68,10 +74,12 @@ def end_lsn_within(segments: Sequence[SegmentInfo], index: Index, start: int, li
     barrier = LSN_MAX if limits.before_commit_lsn is None else limits.before_commit_lsn
     best, rows, size = start, 0, 0
     for s in _commits_in(segments, start, LSN_MAX):
+        # wholly inside the range: its sums are enough, where all of it still fits
         whole = start < s.first_commit_end_lsn and s.last_commit_end_lsn <= barrier
         if whole and limits.hold(rows + s.commit_rows, size + s.commit_bytes):
             best, rows, size = s.last_commit_end_lsn, rows + s.commit_rows, size + s.commit_bytes
             continue
+        # commits are in the order of their LSNs, so those before the barrier are a prefix
         found = _in_range(index(s.seq), start, LSN_MAX)
         found = found.slice(0, int((to_numpy(found.column("final_lsn")) < barrier).sum()))
         best, rows, size, took_all = _take(found, best, rows, size, limits, first=best == start)
@@ -86,6 +94,7 @@ def _take(
     """Go on through ``found`` while the limits hold; the very first transaction goes in whatever its size."""
     if not found.num_rows:
         return best, rows, size, True
+    # int64[transactions]: what the batch would hold if it ended behind each; both only grow, so what fits is a prefix
     all_rows = rows + np.cumsum(to_numpy(found.column("rows")).astype(np.int64))
     all_bytes = size + np.cumsum(to_numpy(found.column("bytes")).astype(np.int64))
     fits = np.ones(found.num_rows, bool)
@@ -117,15 +126,9 @@ def _runs(segment: SegmentInfo, index: Index, start: int, end: int) -> Sequence[
 
 def _in_range(index: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
     ends = to_numpy(index.column("end_lsn"))
+    # end LSNs ascend within a segment; side right, for the range is open at its start and closed at its end
     first, stop = (int(np.searchsorted(ends, np.uint64(lsn), side="right")) for lsn in (start, end))
     return index.slice(first, stop - first)
-
-
-def _extents(run: Run, seq: int, rows: dict[int, int]) -> Iterator[Extent]:
-    """A run's rows, segment by segment; segments that retention has removed count as without rows."""
-    for at in range(run.first_seq, seq + 1):
-        first = run.first_row if at == run.first_seq else 0
-        yield Extent(at, first, run.stop if at == seq else rows.get(at, first))
 
 
 def _append(extents: list[Extent], extent: Extent) -> None:
@@ -134,8 +137,3 @@ def _append(extents: list[Extent], extent: Extent) -> None:
         extents[-1] = Extent(last.seq, last.row_start, extent.row_stop)
     else:
         extents.append(extent)
-
-
-def _with_last_seq(rows: pa.RecordBatch, seq: int) -> pa.RecordBatch:
-    column = to_arrow(np.full(rows.num_rows, seq, np.uint64))
-    return rows.append_column(pa.field("last_seq", pa.uint64(), nullable=False), column)

@@ -23,7 +23,7 @@ from wal2lake.pipeline.engine import BatchStream, Engine, Jobs
 from wal2lake.pipeline.fair_lock import FairLock
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
-from wal2lake.pipeline.sync import TableSync
+from wal2lake.pipeline.tablesync import TableSync
 from wal2lake.pipeline.ticking import Ticker
 from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.tables.exclusive import exclusive

@@ -96,7 +96,7 @@ def _merge_rows(target: CommittedFiles, folded: FoldedRows) -> Rewrite:
         gone = _cast(take(folded.rows, go), target.schema)
         hits = _find(target, RowIndex(gone), gone, -folded.net[go])
     rows = take(folded.rows, np.repeat(come, folded.net[come]))
-    return _rewrite(target, folded.truncated, hits, _cast(rows, target.schema, whole=True))
+    return _rewrite(target, folded.truncated, hits, _conform(rows, target.schema))
 
 
 def _rewrite(target: CommittedFiles, truncated: bool, hits: list[Hits], rows: pa.Table) -> Rewrite:
@@ -165,7 +165,7 @@ def _fill_from_target(target: CommittedFiles, folded: Folded, index: RowIndex, h
     Those are the unknown ones, which must be there, and the columns that are not published (any more).
     """
     unpublished = [name for name in target.schema.names if name not in folded.upserts.column_names]
-    rows = _cast(folded.upserts, target.schema, whole=True)
+    rows = _conform(folded.upserts, target.schema)
     needed = [*folded.unknown, *unpublished]
     if not needed or not rows.num_rows:
         return rows
@@ -202,8 +202,13 @@ def _read_hits(target: CommittedFiles, hits: list[Hits], columns: list[str], ids
     return pa.concat_tables(pieces), place
 
 
-def _cast(rows: pa.Table, schema: pa.Schema, whole: bool = False) -> pa.Table:
-    """The rows in the target's types (and, ``whole``, its columns); raises SchemaChangeError if they do not fit."""
+def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows' own columns in the target's types; raises as ``_conform`` does."""
+    return _conform(rows, pa.schema([schema.field(name) for name in rows.column_names if name in schema.names]))
+
+
+def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in the target's columns (NULL where they have none) and types; raises SchemaChangeError."""
     for field in rows.schema:
         place = schema.get_field_index(field.name)
         if place < 0 or (field.type != schema.types[place] and not widens(field.type, schema.types[place])):
@@ -212,8 +217,7 @@ def _cast(rows: pa.Table, schema: pa.Schema, whole: bool = False) -> pa.Table:
                 hint="Evolve the target before it is written.",
                 column=field.name,
             )
-    shape = schema if whole else pa.schema([schema.field(name) for name in rows.column_names])
-    return pa.Table.from_batches([align(batch, shape) for batch in rows.to_batches()], shape)
+    return pa.Table.from_batches([align(batch, schema) for batch in rows.to_batches()], schema)
 
 
 def _bounds_of(files: pa.Table, column: str) -> tuple[pa.Array, pa.Array] | None:
