@@ -44,7 +44,7 @@ def main() -> None:
 
     os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE}"
     spark = build_session(Config())
-    gateway = spark.sparkContext._gateway
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - pyspark has no public way to end its JVM
     _exercise(spark)
     spark.stop()
     gateway.shutdown()

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from tests.capture.conftest import World, eventually
-from wal2lake.capture import Capture, startup
+from wal2lake.capture import Capture
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import (
     LogFullError,
@@ -32,7 +32,7 @@ from wal2lake.errors import (
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.status import read_status
 from wal2lake.postgres.preflight import preflight
-from wal2lake.postgres.slots import SlotState
+from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -327,7 +327,7 @@ def test_a_slot_ahead_of_the_log_is_refused(world: World) -> None:
 
 def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world = own_world
-    monkeypatch.setattr("wal2lake.capture.startup._PATIENCE_S", 0.5)
+    monkeypatch.setattr("wal2lake.capture.startup.PATIENCE_S", 0.5)
     with world.capturing():
         world.insert(1, 3)
         world.await_durable(world.wal_end())
@@ -352,7 +352,7 @@ def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypat
 
 def test_a_walsender_that_has_not_noticed_yet_is_waited_for(impatient: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that was cut off leaves one behind, until wal_sender_timeout; here it is stopped and so says nothing."""
-    monkeypatch.setattr("wal2lake.capture.startup._PATIENCE_S", 0.5)
+    monkeypatch.setattr("wal2lake.capture.startup.PATIENCE_S", 0.5)
     impatient.make_slots()
     with impatient.spawn() as gone:
         impatient.insert(1, 10)
@@ -465,14 +465,14 @@ def test_a_slot_that_vanishes_while_it_is_looked_at_is_made_anew(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.make_slots()
-    look = startup._free_slot
 
-    def too_late(*arguments: Any) -> SlotState:
+    def gone_behind_it(*arguments: Any) -> SlotState | None:
         monkeypatch.undo()
+        state = slot_state(*arguments)
         world.sql(f"SELECT pg_drop_replication_slot('{world.name}')")
-        return look(*arguments)
+        return state
 
-    monkeypatch.setattr(startup, "_free_slot", too_late)
+    monkeypatch.setattr("wal2lake.capture.startup.slot_state", gone_behind_it)
     with world.capturing():
         world.await_durable(world.wal_end())
     assert "Trying again" in caplog.text

@@ -50,7 +50,7 @@ def test_one_that_is_ending_is_waited_for(config: Config, held: ExitStack) -> No
 def test_one_that_stays_is_named(config: Config, held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SlotInUseError, match="Another process runs the pipeline"), exclusive(config):
         pass
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     began = time.monotonic()
     with pytest.raises(SlotInUseError, match="Stop it first"), exclusive(config, threading.Event()):
         pass

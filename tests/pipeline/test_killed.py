@@ -129,7 +129,7 @@ def status_changes(site: Site) -> int:
 
 def test_a_stop_before_the_start_is_over_begins_nothing(spark_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while Java starts."""
-    monkeypatch.setattr("wal2lake.pipeline.loop._STATUS_S", 60)  # or the snapshot might be begun and cancelled
+    monkeypatch.setattr("wal2lake.pipeline.loop.STATUS_S", 60)  # or the snapshot might be begun and cancelled
     spark_site.sql("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     spark_site.publish("a")
     stop = threading.Event()

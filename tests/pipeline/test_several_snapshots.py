@@ -100,7 +100,7 @@ def test_rows_that_move_between_chunks_of_two_snapshots(
     identity: str,
     part_rows: int,
 ) -> None:
-    monkeypatch.setattr("wal2lake.tables.landing._PART_ROWS", part_rows)
+    monkeypatch.setattr("wal2lake.tables.landing.PART_ROWS", part_rows)
     make_table(site, identity)
     lose_keeper(half)
     read = site.count_chunks("public.t")

@@ -153,7 +153,7 @@ def test_a_lock_in_the_way_makes_it_try_again(
         other.rollback()
 
     said: list[str] = []
-    monkeypatch.setattr("wal2lake.verify.source_snapshot._LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("wal2lake.verify.source_snapshot.LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("wal2lake.verify.run.digest_source", lock_first)
     with psycopg.connect(server.dsn) as other:
         assert verify(shop.config, spark, say=say).ok

@@ -111,7 +111,7 @@ def test_a_table_cannot_be_truncated_while_it_is_read_and_can_right_after(shop: 
 def test_a_locked_table_is_left_before_long(
     shop: Shop, snapshot: SourceSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wal2lake.verify.source_snapshot._LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("wal2lake.verify.source_snapshot.LOCK_TIMEOUT_MS", 50)
     table = _table(snapshot)
     with shop.connection.transaction():
         shop.sql("LOCK TABLE t")

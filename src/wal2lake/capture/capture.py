@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
@@ -28,6 +25,8 @@ from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.retry import Backoff
+from wal2lake.signals import stop_on_signals
 
 _STATUS_INTERVAL_S = 1.0
 _IDLE_POSITION_S = 1.0
@@ -44,9 +43,8 @@ def run_capture(config: Config, stop: threading.Event | None = None) -> None:
     if stop is not None:
         Capture(config).run(stop)
         return
-    stop = threading.Event()
-    with _stopped_by_signals(stop):
-        Capture(config).run(stop)
+    with stop_on_signals() as told:
+        Capture(config).run(told)
 
 
 class Capture:
@@ -55,7 +53,7 @@ class Capture:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._segment_bytes = min(config.log.segment_bytes, SEGMENT_BYTES_MAX)
-        self._pause_s = _PAUSE_MIN_S
+        self._backoff = Backoff(_PAUSE_MIN_S, _PAUSE_MAX_S)
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
         self._status: dict[str, object] = {}
@@ -86,10 +84,10 @@ class Capture:
                 writer.close()
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
-        logger.warning("%s Trying again in %g s.", error, self._pause_s)
-        self._publish({"state": "waiting", "ts": time.time() + self._pause_s})  # it holds until then
-        stop.wait(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+        pause_s = self._backoff.pause_s()
+        logger.warning("%s Trying again in %g s.", error, pause_s)
+        self._publish({"state": "waiting", "ts": time.time() + pause_s})  # it holds until then
+        stop.wait(pause_s)
 
     def _report_slot_waiting(self) -> None:
         if self._status.get("state") != _SLOT_WAITS:
@@ -138,7 +136,7 @@ class Capture:
             self._position_due = time.monotonic() + _IDLE_POSITION_S
         if self._resent.over:
             if writer.durable_lsn > stream.confirmed_lsn:
-                self._pause_s = _PAUSE_MIN_S  # not before: a server may crash each time over what it should send
+                self._backoff.reset()  # not before: a server may crash each time over what it should send
             stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S
@@ -161,15 +159,3 @@ class Capture:
     def _publish(self, values: dict[str, object]) -> None:
         self._status = {**self._status, "pid": os.getpid(), "ts": time.time(), **values}
         self._storage.put(_STATUS_FILE, write_document(self._status), durable=False)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the work in good order."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

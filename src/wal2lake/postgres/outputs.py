@@ -11,7 +11,6 @@ import json
 import os
 import stat
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +19,6 @@ from wal2lake.postgres.files import writing
 from wal2lake.wire.replication import XLogData
 
 STDOUT = "-"
-_EPOCH = datetime(2000, 1, 1)  # in UTC, as all of the protocol's times
 
 
 class RawOutput:

@@ -9,14 +9,14 @@ from threading import Event
 from typing import TYPE_CHECKING, BinaryIO
 
 from wal2lake.changelog.consumers import PIPELINE_LOCK
-from wal2lake.changelog.patience import patiently
 from wal2lake.errors import SlotInUseError
+from wal2lake.retry import retry_while_in_use
 from wal2lake.tables.table import snapshots_root
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
 
-_PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives it as long to stop
+PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives it as long to stop
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
     root = snapshots_root(config)
     root.mkdir(parents=True, exist_ok=True)
     with open(root / PIPELINE_LOCK, "ab") as file:
-        patiently(lambda: _lock(file, config), _PATIENCE_S if stop else 0, stop or Event())
+        retry_while_in_use(lambda: _lock(file, config), PATIENCE_S if stop else 0, stop or Event())
         yield
 
 
