@@ -105,7 +105,7 @@ class _Session(Generic[T]):
 
     def _take(self, ahead: ReadAhead, timeout_s: float) -> list[bytes]:
         """What has come. When it is called, all before has been handed out."""
-        if ahead.keepalive_lsn > self._reader.delivered_lsn:
+        if ahead.keepalive_lsn > self._acknowledged:  # also where it came before what lies below was acknowledged
             free = self._reader.note_keepalive(ahead.keepalive_lsn, self._acknowledged)
             if free:
                 self.acknowledge(free)
