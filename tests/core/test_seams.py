@@ -18,7 +18,7 @@ def private_names(source: str) -> Iterator[tuple[int, str]]:
         texts: list[object] = []
         if isinstance(node, ast.ImportFrom):
             texts = [alias.name for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_TEXT:
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in BY_TEXT:
             texts = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
         yield from ((node.lineno, text) for text in texts if isinstance(text, str) and PRIVATE.search(text))
 

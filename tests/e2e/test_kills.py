@@ -109,7 +109,7 @@ class Run:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.supervisor.tick()
-            time.sleep(TICK_S)
+            time.sleep(TICK_S)  # as `run` ticks
 
     def kill(self, role: str) -> None:
         """SIGKILL ``role``, waiting for it to be there first."""

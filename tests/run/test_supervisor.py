@@ -6,12 +6,12 @@ import json
 import os
 import re
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.config import Config
 from wal2lake.errors import SlotMissingError
 from wal2lake.run import process
@@ -26,13 +26,6 @@ SOON_SETTLED = replace(HASTY, settled_s=0.1)
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return Config.from_dict({"source": {"dsn": "host=127.0.0.1 port=1"}, "log": {"path": str(tmp_path / "log")}})
-
-
-def _until(condition: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def _error(sentence: str, code: int) -> str:
@@ -70,7 +63,7 @@ def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch:
         supervisor.tick()
         return child.starts == 2
 
-    _until(restarted)
+    eventually(restarted)
     supervisor.kill()
 
 
@@ -81,7 +74,7 @@ def test_a_reason_that_time_does_not_mend_stops_everything(
     supervisor = Supervisor(config, HASTY)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"There is no slot\.") as caught:
-        _until(supervisor.tick)
+        eventually(supervisor.tick)
     assert caught.value.code == SlotMissingError.exit_code
     supervisor.stop()
 
@@ -97,13 +90,13 @@ def test_a_pipeline_that_had_settled_leaves_capture_running(
     supervisor = Supervisor(config, replace(HASTY, pauses_alone_s=(0.1, 300.0), settled_s=0.3))
     capture, pipeline = supervisor.children.values()
     supervisor.start()
-    _until(lambda: supervisor.tick() or pipeline.starts >= 3)
+    eventually(lambda: supervisor.tick() or pipeline.starts >= 3)
     assert capture.starts == 1
     assert capture.pid
     assert supervisor.note == "capture goes on without the pipeline, which is tried again after: Disk full."
     assert supervisor.backoff_alone.next_s >= 0.4
     full.unlink()
-    _until(lambda: supervisor.tick() or not supervisor.note)
+    eventually(lambda: supervisor.tick() or not supervisor.note)
     supervisor.stop()
     supervisor.require_clean_end()
 
@@ -114,7 +107,7 @@ def test_a_pipeline_that_is_down_at_the_end_gives_its_code(
     _settles_and_fails(monkeypatch, tmp_path, "pipeline", _error("Disk full.", 13))
     supervisor = Supervisor(config, SOON_SETTLED)
     supervisor.start()
-    _until(lambda: supervisor.tick() or supervisor.note)
+    eventually(lambda: supervisor.tick() or supervisor.note)
     supervisor.stop()
     with pytest.raises(ChildFailedError, match=r"^Disk full\.$") as caught:
         supervisor.require_clean_end()
@@ -128,14 +121,14 @@ def test_capture_takes_all_with_it_although_it_had_settled(
     supervisor = Supervisor(config, SOON_SETTLED)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"The slot is lost\."):
-        _until(supervisor.tick)
+        eventually(supervisor.tick)
     supervisor.stop()
 
 
 def _stopped(supervisor: Supervisor, tmp_path: Path) -> None:
     """Start, and stop when both children know what to do then."""
     supervisor.start()
-    _until(lambda: all((tmp_path / f"ready-{role}").exists() for role in supervisor.children))
+    eventually(lambda: all((tmp_path / f"ready-{role}").exists() for role in supervisor.children))
     supervisor.stop()
     supervisor.require_clean_end()
 
@@ -187,7 +180,7 @@ def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, m
         supervisor.tick()
         return child.starts >= 4
 
-    _until(often)
+    eventually(often)
     assert supervisor.backoff["pipeline"].next_s >= HASTY.pauses_s[0] * 2**3
     assert "pipeline" in supervisor.note or child.process is not None
     supervisor.kill()
@@ -198,7 +191,7 @@ def test_what_capture_waits_for_is_told(config: Config) -> None:
     supervisor = Supervisor(config, HASTY)
     supervisor.start()
     try:
-        _until(lambda: "cannot be reached" in supervisor.progress()[1], 60.0)
+        eventually(lambda: "cannot be reached" in supervisor.progress()[1])
         progress, note = supervisor.progress()
         assert (progress.capture_state, progress.pipeline_state) == ("waiting", "starting")
         assert re.match(r"The server .*Trying again in [\d.]+ s\.$", note), note
@@ -216,7 +209,7 @@ def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch:
     supervisor = Supervisor(config, RestartPolicy(pauses_s=(5.0, 30.0)))
     supervisor.start()
     pipeline = supervisor.children["pipeline"]
-    _until(lambda: supervisor.tick() or pipeline.process is None)
+    eventually(lambda: supervisor.tick() or pipeline.process is None)
     where = pipeline.log_file
     how = f"was ended by signal 9 (Killed); its log is {where}"
     assert pipeline.reason == f"The pipeline process {how}. It ends: The disk is slow."
@@ -251,7 +244,7 @@ def test_a_child_that_had_settled_is_started_again_at_once(
         supervisor.tick()
         return child.starts >= 4
 
-    _until(often)
+    eventually(often)
     assert supervisor.backoff["pipeline"].next_s == 2 * HASTY.pauses_s[0]
     supervisor.kill()
 
@@ -261,9 +254,9 @@ def test_a_child_ends_when_its_parent_is_gone(config: Config, tmp_path: Path) ->
     child = Child("capture", tmp_path / "capture.log")
     child.start(config)
     assert child.process is not None and child.process.stdin is not None
-    _until(child.log_file.exists)
+    eventually(child.log_file.exists)
     child.process.stdin.close()
-    _until(lambda: child.pid is None)
+    eventually(lambda: child.pid is None)
     child.wait(1)
 
 
