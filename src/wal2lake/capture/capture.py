@@ -58,7 +58,6 @@ class Capture:
         self._changes = 0
         self._status: dict[str, object] = {}
         self._storage = LocalStorage(config.log.path)
-        self._resent: Resent
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
@@ -111,11 +110,11 @@ class Capture:
             PLUGIN_OPTIONS,
             buffer_bytes=self._segment_bytes,
         ) as stream:
-            self._resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
+            resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
-                self._step(stream, writer, self._receive_batch(stream))
-            self._step(stream, writer, stream.receive(0))
+                self._step(stream, writer, resent, self._receive_batch(stream))
+            self._step(stream, writer, resent, stream.receive(0))
             self._write_status(stream, writer, "stopped")
 
     def _receive_batch(self, stream: ReplicationStream) -> list[bytes]:
@@ -125,8 +124,8 @@ class Capture:
             return stream.receive(left, at_least=self._segment_bytes)
         return stream.receive(self._config.log.segment_seconds)
 
-    def _step(self, stream: ReplicationStream, writer: LogWriter, batch: list[bytes]) -> None:
-        batch = self._resent.pass_over(batch, stream.keepalive_lsn)
+    def _step(self, stream: ReplicationStream, writer: LogWriter, resent: Resent, batch: list[bytes]) -> None:
+        batch = resent.pass_over(batch, stream.keepalive_lsn)
         if batch:
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts
@@ -134,13 +133,13 @@ class Capture:
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
             self._position_due = time.monotonic() + _IDLE_POSITION_S
-        if self._resent.over:
+        if resent.over:
             if writer.durable_lsn > stream.confirmed_lsn:
                 self._backoff.reset()  # not before: a server may crash each time over what it should send
             stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S
-            self._write_status(stream, writer, "streaming" if self._resent.over else _COMPARES)
+            self._write_status(stream, writer, "streaming" if resent.over else _COMPARES)
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
         self._publish(

@@ -63,8 +63,6 @@ class Interrupts:
         if now - self._began >= _WARN_AFTER_S and now - self._warned >= _WARN_EVERY_S:
             self._warned = now
             _logger.warning("%s", reason)
-        self._stop.wait(_POLL_S)
-        self.check_for_interrupts()
 
     @property
     def reason(self) -> str | None:
