@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
+
 from tests.plugins.differential import Pair, encoder_pairs, pairs, recorded
 from tests.plugins.oracle import WAL2JSON_MAJOR, oracle_server
 from tests.plugins.scenario import Scenario, scenarios
-
 from wal2lake.errors import Wal2LakeError
 from wal2lake.testing.servers import VERSIONS
 

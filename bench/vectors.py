@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+
 from tests.vectors import SERVERS, Server, load
 from tests.vectors.coverage import EXEMPT, covered, documented, missing
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +34,7 @@ def _exercise(spark: SparkSession) -> None:
     query = (
         rate.writeStream.foreachBatch(lambda rows, number: rows.collect()).trigger(processingTime="1 second").start()
     )
-    while query.lastProgress is None and query.isActive:
-        time.sleep(0.1)
+    eventually(lambda: query.lastProgress, alive=lambda: query.isActive)
     query.stop()
 
 
@@ -44,7 +44,7 @@ def main() -> None:
 
     os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE}"
     spark = build_session(Config())
-    gateway = spark.sparkContext._gateway
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - pyspark has no public way to end its JVM
     _exercise(spark)
     spark.stop()
     gateway.shutdown()

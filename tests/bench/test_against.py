@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from bench.against import compare
 
 BENCHMARK = """

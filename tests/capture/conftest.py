@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.capture import Capture
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig, SourceConfig
@@ -126,16 +126,6 @@ class World:
             f" 'proto_version', '1', 'publication_names', '{self.name}')"
         )
         return [bytes(data) for (data,) in rows if bytes(data[:1]) not in (b"R", b"Y")]
-
-
-def eventually(condition: Callable[[], object], errors: list[Exception] | None = None, timeout_s: float = 60) -> None:
-    """Wait until ``condition`` is true; raise the first of ``errors`` when one turns up meanwhile."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if errors:
-            raise errors[0]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.fixture

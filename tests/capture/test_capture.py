@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import resource
@@ -18,8 +19,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.capture.conftest import World, eventually
-from wal2lake.capture import Capture, startup
+from tests.capture.conftest import World
+from tests.waiting import eventually
+from wal2lake.capture import Capture
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import (
     LogFullError,
@@ -32,7 +34,7 @@ from wal2lake.errors import (
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.status import read_status
 from wal2lake.postgres.preflight import preflight
-from wal2lake.postgres.slots import SlotState
+from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -84,7 +86,7 @@ class Load(threading.Thread):
                 end = connection.rollback if rng.random() < 0.2 else connection.commit
                 end()
                 at += size
-                time.sleep(0.01)
+                time.sleep(0.01)  # a load, not a flood
 
 
 @pytest.mark.slow
@@ -98,7 +100,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_doubled(world: World) -> None:
             capture = world.spawn()
             if turn % 3:  # else it may still be starting
                 eventually(lambda known=before: world.durable() > known)  # type: ignore[misc]
-            time.sleep(rng.uniform(0.0, 0.4))
+            time.sleep(rng.uniform(0.0, 0.4))  # any moment
             capture.send_signal(signal.SIGKILL)
             assert capture.wait() == -signal.SIGKILL  # it was alive
             assert world.confirmed() <= max(world.durable(), start)
@@ -327,7 +329,7 @@ def test_a_slot_ahead_of_the_log_is_refused(world: World) -> None:
 
 def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world = own_world
-    monkeypatch.setattr("wal2lake.capture.startup._PATIENCE_S", 0.5)
+    monkeypatch.setattr("wal2lake.capture.startup.PATIENCE_S", 0.5)
     with world.capturing():
         world.insert(1, 3)
         world.await_durable(world.wal_end())
@@ -352,7 +354,7 @@ def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypat
 
 def test_a_walsender_that_has_not_noticed_yet_is_waited_for(impatient: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that was cut off leaves one behind, until wal_sender_timeout; here it is stopped and so says nothing."""
-    monkeypatch.setattr("wal2lake.capture.startup._PATIENCE_S", 0.5)
+    monkeypatch.setattr("wal2lake.capture.startup.PATIENCE_S", 0.5)
     impatient.make_slots()
     with impatient.spawn() as gone:
         impatient.insert(1, 10)
@@ -367,14 +369,14 @@ def test_a_walsender_that_has_not_noticed_yet_is_waited_for(impatient: World, mo
             gone.kill()
 
 
-def test_a_capture_that_is_ending_is_waited_for(world: World) -> None:
+def test_a_capture_that_is_ending_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Its parent was killed, say, and another one is here at once."""
     world.make_slots()
     with world.spawn() as ending:
         world.insert(1, 10)
         world.await_durable(world.wal_end())
-        with world.capturing():
-            time.sleep(0.5)
+        with caplog.at_level(logging.INFO), world.capturing():
+            eventually(lambda: "Waiting for it to end" in caplog.text, world.errors)
             ending.terminate()
             world.insert(11, 20)
             world.await_durable(world.wal_end())
@@ -401,8 +403,8 @@ def test_a_stop_does_not_wait_for_a_slot(world: World, caplog: pytest.LogCapture
         other.sql(f"DROP PUBLICATION {other.name}")
     with world.capturing():
         world.await_durable(world.wal_end())
-        with other.capturing(Capture(replace(world.config, log=other.config.log))):
-            time.sleep(0.5)
+        with caplog.at_level(logging.INFO), other.capturing(Capture(replace(world.config, log=other.config.log))):
+            eventually(lambda: "Waiting for it to end" in caplog.text, other.errors)
             asked = time.monotonic()
         assert time.monotonic() - asked < 3
     assert (world.errors, other.errors) == ([], [])
@@ -428,12 +430,12 @@ def test_timeouts_of_its_role_do_not_end_it(world: World, caplog: pytest.LogCapt
         writing.execute(f"INSERT INTO {world.name} VALUES (0, 'a')".encode())
         with world.capturing(Capture(replace(world.config, source=hurried))):
             eventually(lambda: read_progress(str(world.path)).capture_state == AWAITS, world.errors)
-            time.sleep(1)
+            time.sleep(1)  # all of these timeouts pass
             writing.commit()
             eventually(lambda: read_progress(str(world.path)).capture_state == "streaming", world.errors)
             world.insert(1, 300_000)
             world.await_durable(world.wal_end())
-            time.sleep(1)
+            time.sleep(1)  # the same, while nothing comes
             world.insert(300_001, 300_010)
             world.await_durable(world.wal_end())
     assert "Trying again" not in caplog.text
@@ -465,14 +467,14 @@ def test_a_slot_that_vanishes_while_it_is_looked_at_is_made_anew(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.make_slots()
-    look = startup._free_slot
 
-    def too_late(*arguments: Any) -> SlotState:
+    def gone_behind_it(*arguments: Any) -> SlotState | None:
         monkeypatch.undo()
+        state = slot_state(*arguments)
         world.sql(f"SELECT pg_drop_replication_slot('{world.name}')")
-        return look(*arguments)
+        return state
 
-    monkeypatch.setattr(startup, "_free_slot", too_late)
+    monkeypatch.setattr("wal2lake.capture.startup.slot_state", gone_behind_it)
     with world.capturing():
         world.await_durable(world.wal_end())
     assert "Trying again" in caplog.text

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.capture.conftest import World, eventually
+from tests.capture.conftest import World
 from tests.capture.test_capture import failure
 from tests.changelog.conftest import IDENTITY
+from tests.waiting import eventually
 from wal2lake.capture import Capture
 from wal2lake.capture.frames import without_headers
 from wal2lake.capture.startup import change_log_findings

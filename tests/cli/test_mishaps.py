@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.changelog.conftest import IDENTITY
 from typer.main import get_command
 
+from tests.changelog.conftest import IDENTITY
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.cli.main import app, main
 from wal2lake.cli.options import source_dsn

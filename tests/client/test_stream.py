@@ -21,6 +21,7 @@ import pytest
 from psycopg.adapt import AdaptersMap, Loader
 
 import wal2lake
+from tests.waiting import eventually
 from wal2lake import (
     LSN,
     UNCHANGED,
@@ -110,12 +111,8 @@ def table(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     server.psql(
         f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND slot_name = '{NAME}'"
     )
-    for _ in range(100):
-        with suppress(Exception):
-            server.psql(f"SELECT pg_drop_replication_slot('{NAME}')")
-            return
-        time.sleep(0.05)
-    raise AssertionError("The slot stays in use.")
+    eventually(lambda: server.psql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{NAME}'") == "f")
+    server.psql(f"SELECT pg_drop_replication_slot('{NAME}')")
 
 
 def to(server: EmbeddedPostgres, **options: Any) -> Connecting[Event]:
@@ -379,7 +376,7 @@ def test_a_lost_connection_loses_nothing_and_repeats_nothing(table: EmbeddedPost
 
     def disturb() -> None:
         for i in range(1, 6):
-            time.sleep(0.2)
+            eventually(lambda: table.psql("SELECT pid FROM pg_stat_replication WHERE state = 'streaming'"))
             table.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
             table.psql(f"INSERT INTO {NAME} SELECT g FROM generate_series({i * 10}, {i * 10 + 2}) g")
 
@@ -497,6 +494,13 @@ def fake(*streams: Callable[[Session], None]) -> FakeWalsender:
     return FakeWalsender(stream)
 
 
+def let_arrive(session: Session) -> None:
+    """Return when the client has read all that it was sent."""
+    session.status()  # said at once on connecting
+    session.keepalive(0, reply_requested=True)
+    session.status()
+
+
 @BOTH
 @pytest.mark.parametrize("came", [1, 2, 3, 5])
 def test_a_transaction_that_was_cut_goes_on_where_it_was(read: Read, came: int) -> None:
@@ -504,8 +508,7 @@ def test_a_transaction_that_was_cut_goes_on_where_it_was(read: Read, came: int) 
 
     def cut(session: Session) -> None:
         session.raw(*sent[:came])
-        session.status()
-        time.sleep(0.1)
+        let_arrive(session)
         session.cut()
 
     def whole(session: Session) -> None:
@@ -518,13 +521,29 @@ def test_a_transaction_that_was_cut_goes_on_where_it_was(read: Read, came: int) 
     assert [row["id"] for _, _, row in rows(events)] == [0, 1, 2, 3]
 
 
+def test_a_keepalive_counts_also_when_it_came_before_the_acknowledgement() -> None:
+    sent, told = transaction(1), list[LSN]()
+
+    def idle(session: Session) -> None:
+        session.raw(*sent)
+        session.keepalive(0x9000000)
+        told.extend(update.flushed for update in session.await_copy_done())
+
+    with fake(idle) as server, connect(server.dsn, slot="s", publication="p") as stream:
+        commit = next(event for event in stream if isinstance(event, Commit))
+        eventually(lambda: stream.receive(0.1) or stream.delivered_lsn == 0x9000000)
+        assert stream.acknowledged_lsn == 0
+        stream.acknowledge(commit.end_lsn)
+        eventually(lambda: stream.receive(0.1) or stream.acknowledged_lsn == 0x9000000, timeout_s=10)
+    assert told[-1] == 0x9000000
+
+
 def test_a_transaction_that_comes_back_otherwise_is_an_error() -> None:
     sent, other = transaction(4), ScriptedStream(0x8000).transaction(relation(), insert(1, "x"))
 
     def cut(session: Session) -> None:
         session.raw(*sent[:4])
-        session.status()
-        time.sleep(0.1)
+        let_arrive(session)
         session.cut()
 
     def different(session: Session) -> None:
@@ -540,8 +559,7 @@ def test_a_server_that_was_taken_back_is_refused() -> None:
 
     def end(session: Session) -> None:
         session.raw(*sent)
-        session.status()
-        time.sleep(0.1)
+        let_arrive(session)
         session.cut()
 
     with fake(end) as server, pytest.raises(LogMismatchError, match="taken back"):

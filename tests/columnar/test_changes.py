@@ -156,7 +156,7 @@ def test_a_slice_of_a_batch_is_read_in_place() -> None:
 
 def test_inserts_are_decoded_with_nothing_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(n, 1, write_message(Insert(MINE, TupleData((TupleColumn("t", b"1"),))))) for n in range(3)]
-    monkeypatch.setattr(module, "_spread", None)
+    monkeypatch.setattr(module, "TupleColumns", None)  # what holds tuples that were moved to other rows
     assert len(decode_changes(batch(rows), text_schema(1))) == 3
 
 

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.changelog.conftest import flushed_paths
 
+from tests.changelog.conftest import flushed_paths
 from wal2lake import files
 from wal2lake.errors import ConfigError, LogFullError
 from wal2lake.files import LockHeldError, Trouble

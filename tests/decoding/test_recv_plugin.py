@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.lsn import LSN
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -181,8 +181,7 @@ def test_ctrl_c_in_a_callback_ends_at_once_and_the_next_run_goes_on(
     until = _insert(server, 12, 13, 14)
     arguments = ("--python-plugin", "mine:Slow", "-o", "include-xids=0", "--file", "out")
     process = subprocess.Popen(_command(server, *arguments, until=until), stderr=subprocess.PIPE, cwd=tmp_path)
-    while not (tmp_path / "working").exists() and process.poll() is None:
-        time.sleep(0.05)
+    eventually((tmp_path / "working").exists, alive=lambda: process.poll() is None)
     process.send_signal(number)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130 and b"Run it again: it goes on where it stopped" in told

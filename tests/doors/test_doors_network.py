@@ -26,11 +26,11 @@ def test_doors_a_plaintext_connection_to_another_host_is_said(
 
     assert encryption()[0] == "ok"
     monkeypatch.setattr(connection, "is_other_host", lambda handle: True)
-    monkeypatch.setattr(connection, "_told_of", set())
+    monkeypatch.setattr(connection, "plaintext_hosts", set())
     level, text = encryption()
     assert (level, "127.0.0.1 is not encrypted" in text, "sslmode=verify-full" in text) == ("warning", True, True)
     caplog.clear()
-    monkeypatch.setattr(connection, "_told_of", set())
+    monkeypatch.setattr(connection, "plaintext_hosts", set())
     with caplog.at_level(logging.WARNING, "wal2lake"):
         for physical in (False, True):
             with replication_connection(server.tcp_dsn, physical=physical):
@@ -80,7 +80,7 @@ def test_doors_a_damaged_last_line_does_not_silence_a_child(tmp_path: Path, said
     child = Child("capture", tmp_path / "log/status/capture.log")
     pipe = tmp_path / "pipe"
     pipe.write_bytes(b"wal2lake-error: " + said + b"\nwhat came behind it\n")
-    child._read(pipe.open("rb"))
+    child.read_output(pipe.open("rb"))
     child.code = 1
     assert child.reason.endswith("what came behind it")
     assert b"what came behind it" in child.log_file.read_bytes()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.waiting import eventually
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
@@ -62,14 +62,16 @@ def test_doors_no_secret_is_told(folder: Path, server: EmbeddedPostgres) -> None
         assert run.stderr is not None
         try:
             for number in (1, 2):  # while it starts and reads the table, and while it streams
-                while (
-                    not DeltaTable.is_deltatable(str(folder / "wal2lake/lake/public/canary")) or _rows(folder) < number
-                ):
-                    assert run.poll() is None, run.stderr.read()
+
+                def landed(number: int = number) -> bool:
+                    nonlocal seen
                     for place, content in _of_processes():
                         seen += b"org.apache.spark.deploy.SparkSubmit" in content
                         assert not any(secret in content for secret in secrets), place
-                    time.sleep(0.05)
+                    lake = str(folder / "wal2lake/lake/public/canary")
+                    return DeltaTable.is_deltatable(lake) and _rows(folder) >= number
+
+                eventually(landed, alive=lambda: run.poll() is None, timeout_s=180)
                 server.psql(f"INSERT INTO canary VALUES ({number + 1})")
         finally:
             run.send_signal(signal.SIGINT)

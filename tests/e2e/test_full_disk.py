@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.waiting import eventually
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -50,11 +50,11 @@ class Shop:
         return subprocess.Popen([*command, *places], cwd=self.folder, stderr=subprocess.PIPE, text=True)
 
     def await_lake(self, run: subprocess.Popen[str]) -> None:
-        deadline = time.monotonic() + 180
-        while self._lake_rows() != self.rows:
+        def alive() -> bool:
             assert run.poll() is None, run.communicate()[1]
-            assert time.monotonic() < deadline, f"the lake has {self._lake_rows()} rows"
-            time.sleep(0.5)
+            return True
+
+        eventually(lambda: self._lake_rows() == self.rows, alive=alive, timeout_s=180, poll_s=0.5)
 
     def _lake_rows(self) -> int:
         path = self.folder / "lake/public/t"

@@ -26,7 +26,7 @@ from wal2lake.config import Config
 from wal2lake.demo.shop import shop_config
 from wal2lake.demo.workload import Workload
 from wal2lake.lsn import LSN
-from wal2lake.run.supervisor import Supervisor
+from wal2lake.run.supervisor import RestartPolicy, Supervisor
 from wal2lake.run.verifying import verify_beside
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -98,7 +98,8 @@ class Run:
             log=replace(shop.log, segment_seconds=0.2, retention_seconds=5.0),
             pipeline=replace(shop.pipeline, snapshot_chunk_bytes=1 << 20, trigger_seconds=1.0),
         )
-        self.supervisor = Supervisor(self.config)
+        often = RestartPolicy(pauses_s=(0.5, 2.0))  # not up to 30 s for who dies often
+        self.supervisor = Supervisor(self.config, often)
         self.workload = Workload(server.dsn, seed, large_every_s=30)  # moments matter here, not volume
         self.watch = AcknowledgementWatch(server.dsn, self.config)
         self.killed: list[str] = []
@@ -108,7 +109,7 @@ class Run:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.supervisor.tick()
-            time.sleep(TICK_S)
+            time.sleep(TICK_S)  # as `run` ticks
 
     def kill(self, role: str) -> None:
         """SIGKILL ``role``, waiting for it to be there first."""
@@ -144,8 +145,7 @@ def _is_python_worker(process: psutil.Process) -> bool:
         return False
 
 
-def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2lake.run.supervisor._LONGEST_PAUSE_S", 2.0)  # who dies often is waited for up to 30 s
+def test_whatever_is_killed_the_tables_end_up_equal(tmp_path: Path) -> None:
     with EmbeddedPostgres() as server:
         server.psql((files("wal2lake.demo") / "schema.sql").read_text())
         run = Run(server, tmp_path, SEED)

@@ -9,15 +9,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.waiting import eventually
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
@@ -65,12 +66,8 @@ def _rows(folder: Path, table: str) -> list[dict[str, object]]:
 
 
 def _await_rows(folder: Path, table: str, count: int) -> None:
-    deadline = time.monotonic() + 180
-    while True:
-        if (Path(folder) / "wal2lake" / "lake" / table / "_delta_log").exists() and len(_rows(folder, table)) == count:
-            return
-        assert time.monotonic() < deadline, f"{table} never had {count} rows"
-        time.sleep(0.5)
+    log = folder / "wal2lake" / "lake" / table / "_delta_log"
+    eventually(lambda: log.exists() and len(_rows(folder, table)) == count, timeout_s=180, poll_s=0.5)
 
 
 SABOTAGE = {20: [], 40: [], 60: ["v"], 77: ["v"], 90: ["big"]}
@@ -176,10 +173,9 @@ def test_a_table_left_out_and_a_slot_dropped_are_told_of(tmp_path: Path, started
         server.psql("ALTER TABLE t RENAME v TO w")
         server.psql("UPDATE t SET w = 'b'")
         status = tmp_path / "wal2lake/log/status/pipeline.json"
-        deadline = time.monotonic() + 180
-        while json.loads(status.read_bytes())["tables"]["public.t"]["state"] != "quarantined":
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        eventually(
+            lambda: json.loads(status.read_bytes())["tables"]["public.t"]["state"] == "quarantined", timeout_s=180
+        )
         found = json.loads(_wal2lake("status", "--json", folder=tmp_path, code=1).stdout)
         assert found["problems"] == ["public.t is quarantined."]
         said = _interrupt(process, code=16)
@@ -194,6 +190,14 @@ def test_a_table_left_out_and_a_slot_dropped_are_told_of(tmp_path: Path, started
         _assert_one_sentence(_wal2lake("run", folder=tmp_path, code=9), "slot")
     assert re.search(r"^wal2lake: 1 table\(s\) are quarantined\. public\.t: .*wal2lake resync", said, re.M), said
     assert "INFO Capturing from slot" in (status.parent / "capture.log").read_text()
+
+
+def _lets_in(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _assert_one_sentence(done: subprocess.CompletedProcess[str], word: str) -> None:
@@ -221,6 +225,6 @@ def test_what_cannot_run_says_why_in_one_sentence(tmp_path: Path, prepare: str, 
             dsn = f"{dsn} password=hunter2"
             (server.data_dir / "pg_hba.conf").write_text("local all all scram-sha-256\n")
             os.kill(int((server.data_dir / "postmaster.pid").read_text().split()[0]), signal.SIGHUP)
-            time.sleep(0.5)
+            eventually(lambda: not _lets_in(server.dsn))
         _wal2lake("init", "--dsn", dsn, folder=tmp_path)
         _assert_one_sentence(_wal2lake("run", folder=tmp_path, code=code), word)

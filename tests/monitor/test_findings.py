@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
@@ -27,11 +28,8 @@ NAME = "monitored"
 def _await_idle(dsn: str) -> None:
     """A walsender outlives its client's end by a moment."""
     active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND active"
-    deadline = time.monotonic() + 60
     with psycopg.connect(dsn, autocommit=True) as connection:
-        while connection.execute(active, [NAME]).fetchone() is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(lambda: connection.execute(active, [NAME]).fetchone() is None)
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ class Site:
 
     def synchronize(self, batches: Batches) -> None:
         """What a thread does beside the stream."""
-        TableSync(batches, batches._snapshots, FairLock(), self.waiting, lambda: self.position).synchronize()
+        TableSync(batches, FairLock(), self.waiting, lambda: self.position).synchronize()
 
     def batches(self, log: ChangeLog) -> Batches:
         tables = Tables(self.config)
@@ -206,15 +206,20 @@ class LocalJobs:
 
 
 class LocalEngine:
-    """The whole port. Its stream makes a batch of what the log has whenever it is waited for."""
+    """The whole port. Its stream makes a batch of what the log has whenever it is waited for.
 
-    def __init__(self, site: Site) -> None:
+    ``starting`` is called where Spark would be started: the pipeline runs and has its log, and nothing else yet.
+    """
+
+    def __init__(self, site: Site, starting: Callable[[], object] = lambda: None) -> None:
         self._site = site
+        self._starting = starting
 
     def committed_lsn(self) -> int | None:
         return self._site.position or None
 
     def __enter__(self) -> LocalJobs:
+        self._starting()
         return LocalJobs()
 
     def __exit__(self, *failure: object) -> None:

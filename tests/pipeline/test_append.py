@@ -25,7 +25,7 @@ def operations(site: Site, table: str, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def test_the_snapshot_and_every_change_are_rows(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "_APPEND_TASK_ROWS", 1)  # a task per extent
+    monkeypatch.setattr(apply, "APPEND_TASK_ROWS", 1)  # a task per extent
     site.configure(tmp_path, mode="append")
     site.sql("CREATE TABLE public.t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     site.publish("t")
@@ -54,7 +54,7 @@ def test_a_table_that_comes_in_beside_the_stream(site: Site, tmp_path: Path) -> 
     batches = site.batches(ChangeLog.open(site.config.log.path))
     site.sql("ALTER PUBLICATION pub ADD TABLE t", "UPDATE t SET n = 1 WHERE id = 1")
     site.apply(batches)
-    batches._snapshots.read([table for table in batches.published() if table.name == "t"])
+    batches.snapshots.read([table for table in batches.published() if table.name == "t"])
     site.sql("UPDATE t SET n = 2 WHERE id = 1", "DELETE FROM t WHERE id = 2")
     site.apply(batches)
     site.synchronize(batches)
@@ -114,8 +114,8 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
 
 @pytest.mark.parametrize("mode", ["append", "mirror"])
 def test_small_files_are_joined(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setattr("wal2lake.sinks.delta._MAINTAIN_EVERY", 4)
-    monkeypatch.setattr("wal2lake.sinks.delta._SMALL_FILES", 3)
+    monkeypatch.setattr("wal2lake.sinks.delta.MAINTAIN_EVERY", 4)
+    monkeypatch.setattr("wal2lake.sinks.delta.SMALL_FILES", 3)
     site.configure(tmp_path, mode=mode)
     site.sql("CREATE TABLE public.t (id int PRIMARY KEY)")
     site.publish("t")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
+from typing import Any
 
 import pytest
 
 from tests.pipeline.conftest import LocalEngine, Site
+from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import SchemaChangeError
 from wal2lake.pipeline.loop import Pipeline
@@ -57,10 +59,15 @@ def test_what_comes_after_a_snapshot_stays_while_it_is_read(site: Site) -> None:
         site.sql(f"INSERT INTO a VALUES ({number})")
         site.run()
     site.position = 0
-    Pipeline(site.config, LocalEngine(site), threading.Event())._await_log()
-    log = ChangeLog.open(site.config.log.path)
-    log.release("another", log.last_end_lsn)
-    assert log.trim(0) == 0
+    removed: list[int] = []
+
+    def trim() -> None:
+        log = ChangeLog.open(site.config.log.path)
+        log.release("another", log.last_end_lsn)
+        removed.append(log.trim(0))
+
+    Pipeline(site.config, LocalEngine(site, trim), threading.Event()).run()
+    assert removed == [0]
 
 
 def test_the_status_is_told_before_the_stream_starts_although_the_log_was_trimmed(site: Site) -> None:
@@ -72,7 +79,12 @@ def test_the_status_is_told_before_the_stream_starts_although_the_log_was_trimme
     log = ChangeLog.open(site.config.log.path)
     log.release(site.config.pipeline.name, site.position)
     assert log.trim(0) == 2
-    pipeline = Pipeline(site.config, LocalEngine(site), threading.Event())
-    pipeline._await_log()
-    pipeline._publish_status()
-    assert site.status()["lag_bytes"] >= 0
+    told: list[dict[str, Any]] = []
+
+    def look() -> None:
+        eventually(site.status)
+        told.append(site.status())
+
+    Pipeline(site.config, LocalEngine(site, look), threading.Event()).run()
+    assert told[0]["state"] == "starting"
+    assert told[0]["lag_bytes"] >= 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig
@@ -34,14 +36,21 @@ def held(config: Config) -> Iterator[ExitStack]:
         yield stack
 
 
-def test_one_that_is_ending_is_waited_for(config: Config, held: ExitStack) -> None:
+@pytest.fixture
+def waits(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], bool]]:
+    """Whether one has found the pipeline taken, and waits."""
+    with caplog.at_level(logging.INFO):
+        yield lambda: "Waiting for it to end" in caplog.text
+
+
+def test_one_that_is_ending_is_waited_for(config: Config, held: ExitStack, waits: Callable[[], bool]) -> None:
     def enter() -> float:
         with exclusive(config, threading.Event()):
             return time.monotonic()
 
     with ThreadPoolExecutor(1) as executor:
         entered = executor.submit(enter)
-        time.sleep(0.5)
+        eventually(waits)
         released = time.monotonic()
         held.close()
         assert entered.result(10) >= released
@@ -50,18 +59,20 @@ def test_one_that_is_ending_is_waited_for(config: Config, held: ExitStack) -> No
 def test_one_that_stays_is_named(config: Config, held: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SlotInUseError, match="Another process runs the pipeline"), exclusive(config):
         pass
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     began = time.monotonic()
     with pytest.raises(SlotInUseError, match="Stop it first"), exclusive(config, threading.Event()):
         pass
     assert time.monotonic() - began >= 0.3
 
 
-def test_the_pipeline_waits_before_it_starts_spark_and_can_be_stopped(config: Config, held: ExitStack) -> None:
+def test_the_pipeline_waits_before_it_starts_spark_and_can_be_stopped(
+    config: Config, held: ExitStack, waits: Callable[[], bool]
+) -> None:
     stop = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         running = executor.submit(run_pipeline, config, stop)
-        time.sleep(0.5)
+        eventually(waits)
         assert not running.done()
         stop.set()
         running.result(10)

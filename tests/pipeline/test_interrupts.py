@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import re
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from tests.pipeline.conftest import LocalEngine, LocalJobs, Site
-from wal2lake.changelog.log import ChangeLog
+from tests.pipeline.conftest import LocalEngine, Site
+from tests.waiting import eventually
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, SparkError
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.loop import Pipeline
-from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.spark.pipeline import run_pipeline
-from wal2lake.tables.table import Tables
 
 
-def test_a_wait_that_lasts_is_a_warning_once_in_a_while(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class Clock(threading.Event):
+    """An event for which waiting takes no time but on this clock."""
+
     now = 100.0
-    monkeypatch.setattr("wal2lake.pipeline.interrupts._POLL_S", 0)
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    waiting = Interrupts(threading.Event())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0
+        return self.is_set()
+
+
+def test_a_wait_that_lasts_is_a_warning_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    waiting = Interrupts(clock, lambda: clock.now)
     assert waiting.reason is None
-    for now in range(100, 170):
-        waiting.pause(f"For {now}.")
+    for second in range(100, 170):
+        waiting.pause(f"For {second}.", 1)
+    assert clock.now == pytest.approx(170)
     assert waiting.reason == "For 169."
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == ["For 105.", "For 165."]
-    now = 175.0
+    clock.now = 175.0
     assert waiting.reason is None
     waiting.pause("For another.")
     assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 2
@@ -55,11 +60,8 @@ def test_the_status_says_that_spark_is_being_started(site: Site, monkeypatch: py
     told: list[object] = []
 
     def fail(_: Config) -> None:
-        deadline = time.monotonic() + 30
-        while not told and time.monotonic() < deadline:
-            if said := site.status():
-                told.append(said["state"])
-            time.sleep(0.05)
+        eventually(site.status)
+        told.append(site.status()["state"])
         raise SparkError("No Java.")
 
     monkeypatch.setattr("wal2lake.spark.pipeline.build_session", fail)
@@ -73,26 +75,14 @@ def test_the_status_says_that_spark_is_being_started(site: Site, monkeypatch: py
 def test_the_status_says_whose_transaction_keeps_a_snapshot_waiting(site: Site) -> None:
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY)")
     site.publish("a")
-    pipeline = Pipeline(site.config, LocalEngine(site), site.stop)
-    pipeline._await_log()
-    log = ChangeLog.open(site.config.log.path)
-    batches = site.batches(log)
-    pipeline._progress.follow(batches)
-    with psycopg.connect(site.dsn) as writer:
+    with ThreadPoolExecutor(1) as executor, psycopg.connect(site.dsn) as writer:
         writer.execute("INSERT INTO a VALUES (1)")
         pid = writer.info.backend_pid
-        told: list[dict[str, object]] = []
-
-        class Telling(Interrupts):
-            def pause(self, reason: str) -> None:
-                pipeline._reading.pause(reason)
-                pipeline._publish_status()
-                told.append(site.status())
-                writer.commit()
-
-        waiting = Telling(site.stop)
-        pipeline._snapshots = Snapshots(site.config, LocalJobs(), Tables(site.config), log.start_lsn, waiting)
-        assert pipeline._snapshots.read(batches.published()) == {}
-    assert told[0]["state"] == "waiting"
+        running = executor.submit(Pipeline(site.config, LocalEngine(site), site.stop).run)
+        eventually(lambda: running.done() or site.status().get("state") == "waiting")
+        told = site.status()
+        writer.commit()
+        running.result(60)
     reason = rf"Before a snapshot, waiting for 1 transaction\(s\) that write to end: pid {pid} for \d+ s\."
-    assert re.fullmatch(reason, str(told[0]["waiting_for"]))
+    assert re.fullmatch(reason, str(told["waiting_for"]))
+    site.same("public.a")

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from tests.pipeline.conftest import Site
+from tests.waiting import eventually
 from wal2lake.capture import run_capture
 from wal2lake.spark.pipeline import run_pipeline
 
@@ -54,7 +55,7 @@ def working(site: Site, *statements: str) -> Iterator[None]:
             while not stop.is_set():
                 for statement in statements:
                     connection.execute(statement.encode())
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # a load, not a flood
 
     worker = threading.Thread(target=work)
     worker.start()
@@ -80,9 +81,7 @@ def killed_when(site: Site, condition: Callable[[], bool]) -> None:
     json.dump(document, driver.stdin)
     driver.stdin.close()
     try:
-        while not condition():
-            assert driver.poll() is None, "the driver ended by itself"
-            time.sleep(0.01)
+        eventually(condition, alive=lambda: driver.poll() is None, timeout_s=300, poll_s=0.01)
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
@@ -129,7 +128,7 @@ def status_changes(site: Site) -> int:
 
 def test_a_stop_before_the_start_is_over_begins_nothing(spark_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while Java starts."""
-    monkeypatch.setattr("wal2lake.pipeline.loop._STATUS_S", 60)  # or the snapshot might be begun and cancelled
+    monkeypatch.setattr("wal2lake.pipeline.loop.STATUS_S", 60)  # or the snapshot might be begun and cancelled
     spark_site.sql("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     spark_site.publish("a")
     stop = threading.Event()
@@ -145,9 +144,7 @@ def test_a_stop_ends_the_pipeline_where_it_is(spark_site: Site) -> None:
     with capturing(site), working(site, *WORK):
         pipeline = threading.Thread(target=run_pipeline, args=(site.config, stop))
         pipeline.start()
-        while status_changes(site) == 0:
-            assert pipeline.is_alive()
-            time.sleep(0.05)
+        eventually(lambda: status_changes(site) > 0, alive=pipeline.is_alive, timeout_s=300)
         stop.set()
         pipeline.join(60)
         assert not pipeline.is_alive()

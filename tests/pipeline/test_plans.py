@@ -35,7 +35,7 @@ def test_control_rows_become_one_item_per_table_in_the_logs_order() -> None:
 
 
 def test_a_batch_is_split_by_changes_and_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "_APPEND_TASK_ROWS", 10)
+    monkeypatch.setattr(apply, "APPEND_TASK_ROWS", 10)
     (item,) = apply.by_relation([control("a", seq, inserts=5) for seq in range(5)])
     assert [len(group) for group in apply.split(item)] == [2, 2, 1]
 

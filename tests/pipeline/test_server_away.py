@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 from tests.pipeline.conftest import LocalEngine, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
+from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.spark.pipeline import run_pipeline
 
@@ -36,25 +37,35 @@ def come_back(site: Site) -> None:
     site.config = replace(site.config, source=replace(site.config.source, dsn=site.dsn))
 
 
-def started(site: Site) -> Pipeline:
-    pipeline = Pipeline(site.config, LocalEngine(site), site.stop)
-    pipeline._batches = site.batches(ChangeLog.open(site.config.log.path))
-    return pipeline
+def started(site: Site) -> Batches:
+    return site.batches(ChangeLog.open(site.config.log.path))
 
 
-def test_a_start_without_the_server_goes_on_and_looks_later(outage: Site) -> None:
+def test_what_a_start_without_the_server_could_not_do_is_made_up_for(outage: Site) -> None:
     site = outage
-    pipeline = started(site)
-    assert not pipeline._discover(site.position)
-    assert pipeline._batches.tables.some_in_lake
+    batches = started(site)
     with pytest.raises(ConnectError):
-        site.synchronize(pipeline._batches)
+        batches.discover(site.position)
+    assert batches.tables.some_in_lake
+    with pytest.raises(ConnectError):
+        site.synchronize(batches)
     come_back(site)
-    pipeline._batches.config = site.config
-    assert pipeline._discover(site.position)
-    site.synchronize(pipeline._batches)
-    pipeline._batches.require_none_quarantined()
+    batches.config = site.config
+    batches.discover(site.position)
+    site.synchronize(batches)
+    batches.require_none_quarantined()
     assert site.lake("public.a") == [(0, None)]
+
+
+def test_a_start_without_the_server_goes_on_with_what_is_in_the_lake(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("b")
+    site.run()
+    go_away(site)
+    Pipeline(site.config, LocalEngine(site), site.stop).run()
+    assert "Looking for new tables again later" in caplog.text
 
 
 def test_changes_are_applied_without_the_server(outage: Site) -> None:
@@ -63,7 +74,7 @@ def test_changes_are_applied_without_the_server(outage: Site) -> None:
     log = ChangeLog.open(site.config.log.path)
     first = int(log.end_lsn_within(site.position, max_rows=1))
     come_back(site)
-    batches = started(site)._batches
+    batches = started(site)
     batches.discover(site.position)
     site.apply(batches, first)
     batches.config = replace(site.config, source=replace(site.config.source, dsn="host=127.0.0.1 port=1"))
@@ -76,7 +87,7 @@ def test_without_anything_in_the_lake_the_server_is_needed(site: Site) -> None:
     site.publish("b")
     go_away(site)
     with pytest.raises(ConnectError):
-        started(site)._discover(1)
+        Pipeline(site.config, LocalEngine(site), site.stop).run()
 
 
 def test_a_new_table_in_a_batch_is_read_when_the_server_is_back(site: Site) -> None:
@@ -86,13 +97,13 @@ def test_a_new_table_in_a_batch_is_read_when_the_server_is_back(site: Site) -> N
     site.sql("ALTER PUBLICATION pub ADD TABLE a", "INSERT INTO a VALUES (1)")
     site.capture()
     go_away(site)
-    pipeline = started(site)
-    site.apply(pipeline._batches)
+    batches = started(site)
+    site.apply(batches)
     with pytest.raises(ConnectError):
-        site.synchronize(pipeline._batches)
+        site.synchronize(batches)
     come_back(site)
-    pipeline._batches.config = pipeline._batches._snapshots._config = site.config
-    site.synchronize(pipeline._batches)
+    batches.config = batches.snapshots.config = site.config
+    site.synchronize(batches)
     site.same("public.a")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site, run_here
 from tests.pipeline.test_mirror import long_text
+from tests.waiting import eventually
 from wal2lake.errors import ConnectError
 from wal2lake.tables import reread
 
@@ -37,8 +37,7 @@ def lose_keeper(monkeypatch: pytest.MonkeyPatch, site: Site) -> Callable[[Any], 
         with monkeypatch.context() as patch, pytest.raises(ConnectError):
             patch.setattr("tests.pipeline.conftest.LocalJobs.copy", run)
             site.run()
-        while site.connection.execute(OTHERS).fetchone() != (0,):
-            time.sleep(0.02)
+        eventually(lambda: site.connection.execute(OTHERS).fetchone() == (0,))
 
     return lose
 
@@ -100,7 +99,7 @@ def test_rows_that_move_between_chunks_of_two_snapshots(
     identity: str,
     part_rows: int,
 ) -> None:
-    monkeypatch.setattr("wal2lake.tables.landing._PART_ROWS", part_rows)
+    monkeypatch.setattr("wal2lake.tables.landing.PART_ROWS", part_rows)
     make_table(site, identity)
     lose_keeper(half)
     read = site.count_chunks("public.t")

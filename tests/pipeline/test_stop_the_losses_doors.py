@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.pipeline.conftest import Site
 from tests.pipeline.hostile import TRAPPED, set_traps
+from tests.waiting import eventually
 from wal2lake.capture import Capture
 from wal2lake.config import LogConfig
 from wal2lake.monitor.status import read_status
@@ -178,8 +178,8 @@ def thief(site: Site) -> Iterator[str]:
     )  # for sessions to come
     try:
         yield mallory
-        while site.source(f"pg_stat_activity WHERE datname = '{site.name}' AND pid <> pg_backend_pid()"):
-            time.sleep(0.02)  # what a session called is counted when it ends
+        others = f"pg_stat_activity WHERE datname = '{site.name}' AND pid <> pg_backend_pid()"
+        eventually(lambda: not site.source(others))  # what a session called is counted when it ends
         assert site.source("pg_stat_user_functions WHERE funcname = 'evil'") == []
         assert site.source("public.loot") == []
         assert site.source(f"pg_roles WHERE rolname = '{mallory}' AND rolsuper") == []

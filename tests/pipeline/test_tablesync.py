@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ import pytest
 
 from tests.pipeline.conftest import Site, run_here
 from tests.pipeline.test_killed import capturing
+from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import LockedError, SchemaChangeError, UnrepresentableError
 from wal2lake.pipeline.batches import Batches
@@ -267,14 +268,6 @@ def state(site: Site, table: str) -> str:
     return str(site.status().get("tables", {}).get(table, {}).get("state", ""))
 
 
-def eventually(condition: Callable[[], bool], pipeline: threading.Thread) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert pipeline.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.spark
 def test_other_tables_go_on_while_one_cannot_be_read_yet(spark_site: Site) -> None:
     """A transaction that writes keeps its snapshot waiting; the stream brings its changes before it is looked for."""
@@ -284,19 +277,20 @@ def test_other_tables_go_on_while_one_cannot_be_read_yet(spark_site: Site) -> No
     site.sql("CREATE PUBLICATION pub FOR TABLE b")
     stop = threading.Event()
     pipeline = threading.Thread(target=run_pipeline, args=(site.config, stop))
+    wait = partial(eventually, alive=pipeline.is_alive, timeout_s=120)
     with capturing(site), psycopg.connect(site.dsn) as writer:
         pipeline.start()
         try:
-            eventually(lambda: state(site, "public.b") == "streaming", pipeline)
+            wait(lambda: state(site, "public.b") == "streaming")
             writer.execute("INSERT INTO unpublished VALUES (1)")
             site.sql("ALTER PUBLICATION pub ADD TABLE a", "UPDATE a SET n = 1 WHERE id = 1")
-            eventually(lambda: state(site, "public.a") == "snapshot", pipeline)
+            wait(lambda: state(site, "public.a") == "snapshot")
             site.sql("INSERT INTO b VALUES (1)", "DELETE FROM a WHERE id = 2")
-            eventually(lambda: len(site.lake("public.b")) == 1, pipeline)
-            eventually(lambda: "transaction(s) that write" in (site.status()["waiting_for"] or ""), pipeline)
+            wait(lambda: len(site.lake("public.b")) == 1)
+            wait(lambda: "transaction(s) that write" in (site.status()["waiting_for"] or ""))
             assert site.status()["state"] == "streaming"
             writer.commit()
-            eventually(lambda: state(site, "public.a") == "streaming", pipeline)
+            wait(lambda: state(site, "public.a") == "streaming")
             site.same("public.a", "public.b")
         finally:
             stop.set()

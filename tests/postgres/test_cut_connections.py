@@ -6,13 +6,13 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.waiting import eventually
 from wal2lake.errors import ConnectError
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.catalog import published_tables
@@ -118,10 +118,7 @@ def test_while_connecting(published: EmbeddedPostgres, limit: int) -> None:
 
 def await_free(server: EmbeddedPostgres) -> None:
     """The walsender of the test before may not have noticed yet that its client is gone."""
-    for _ in range(100):
-        if server.psql("SELECT active FROM pg_replication_slots WHERE slot_name = 'cut'") == "f":
-            return
-        time.sleep(0.1)
+    eventually(lambda: server.psql("SELECT active FROM pg_replication_slots WHERE slot_name = 'cut'") == "f")
 
 
 @pytest.mark.parametrize("limit", [600, 1000, 5001, 300_003])

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import re
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 import wal2lake
+from tests.waiting import eventually
 from wal2lake import errors
 from wal2lake.config import Config
 from wal2lake.lsn import LSN
@@ -227,7 +227,12 @@ def test_wal_level_replica(spare: EmbeddedPostgres) -> None:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_the_server_goes_away_in_mid_query(spare: EmbeddedPostgres, how: str) -> None:
     with replication_connection(spare.dsn) as pgconn:
-        stopper = threading.Thread(target=lambda: (time.sleep(0.3), getattr(spare, how)()))
+
+        def end_it() -> None:
+            eventually(lambda: spare.psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+            getattr(spare, how)()
+
+        stopper = threading.Thread(target=end_it)
         stopper.start()
         with pytest.raises(errors.ConnectError) as gone:
             execute(pgconn, "SELECT pg_sleep(30)")

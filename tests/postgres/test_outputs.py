@@ -163,7 +163,7 @@ def test_a_torn_transaction_is_cut_off_unless_the_file_is_anothers_now(tmp_path:
 
 
 def test_a_large_transaction_goes_into_the_file_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_output, "_FLUSH_LINES", 2)
+    monkeypatch.setattr(plugin_output, "FLUSH_LINES", 2)
     sent, sizes = [write_message(message) for message in STREAM], list[int]()
     with closing(json_output(tmp_path / "lines", PgoutputOptions(("p",)))) as output:
         for payload in sent:

@@ -82,7 +82,7 @@ def test_a_missing_publication(server: EmbeddedPostgres) -> None:
 def test_a_locked_table_does_not_hold_it_up(
     server: EmbeddedPostgres, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wal2lake.postgres.preflight._LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr("wal2lake.postgres.preflight.LOCK_TIMEOUT", "200ms")
     with connect(server.dsn, writable=True) as locking:
         locking.execute("BEGIN; LOCK TABLE preflight.sound IN ACCESS EXCLUSIVE MODE")
         found = faults(server.dsn)
@@ -102,7 +102,7 @@ def test_a_slot_in_use_or_of_another_kind(server: EmbeddedPostgres, connection: 
 
 
 def test_transactions_that_hold_up_the_slot(server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2lake.postgres.preflight._LONG_TRANSACTION_S", 0)
+    monkeypatch.setattr("wal2lake.postgres.preflight.LONG_TRANSACTION_S", 0)
     with connect(server.dsn, writable=True) as busy:
         busy.execute("BEGIN; SELECT pg_current_xact_id()")
         (finding,) = by_name(faults(server.dsn), "long_transactions")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.errors import ConnectError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -48,18 +48,11 @@ def receiving(
         receiver = threading.Thread(target=recv, args=arguments, kwargs={"on_wait": on_wait})
         receiver.start()
         try:
-            assert soon(lambda: server.psql("SELECT state FROM pg_stat_replication") == "streaming")
+            eventually(lambda: server.psql("SELECT state FROM pg_stat_replication") == "streaming")
             yield
         finally:
             stop.set()
             receiver.join(30)
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not (held := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return held
 
 
 def confirmed(server: EmbeddedPostgres) -> LSN:
@@ -80,7 +73,8 @@ def test_a_start_ahead_of_all_wal_moves_the_slot_no_further_than_the_server_is(
 ) -> None:
     options = RecvOptions(plugin_options=MESSAGES, start_lsn=LSN.parse("FFFFFFF/0"), status_interval_s=0.1)
     with receiving(server, tmp_path / "out", options):
-        time.sleep(1)
+        replies = set[str]()  # the first is said on connecting, a later one knows where the server is
+        eventually(lambda: replies.add(server.psql("SELECT reply_time FROM pg_stat_replication")) or len(replies) > 2)
         write(server)
     assert confirmed(server) <= LSN.parse(server.psql("SELECT pg_current_wal_insert_lsn()"))
 
@@ -91,7 +85,7 @@ def test_what_has_come_can_be_read_at_once(
 ) -> None:
     with receiving(server, tmp_path / "out", RecvOptions(plugin_options=MESSAGES, fsync_interval_s=fsync_interval_s)):
         write(server)
-        assert soon(lambda: b"read me" in (tmp_path / "out").read_bytes())
+        eventually(lambda: b"read me" in (tmp_path / "out").read_bytes())
 
 
 @pytest.mark.parametrize("fsync_interval_s", [0, 0.1])
@@ -101,7 +95,7 @@ def test_the_slot_moves_while_it_is_read(
     options = RecvOptions(plugin_options=MESSAGES, status_interval_s=0.1, fsync_interval_s=fsync_interval_s)
     with receiving(server, tmp_path / "out", options):
         end = write(server)
-        assert soon(lambda: confirmed(server) >= end)
+        eventually(lambda: confirmed(server) >= end)
 
 
 def test_when_the_server_asks_all_that_has_come_is_acknowledged(
@@ -111,7 +105,7 @@ def test_when_the_server_asks_all_that_has_come_is_acknowledged(
     options = RecvOptions(plugin_options=MESSAGES, status_interval_s=0, fsync_interval_s=60)
     with receiving(server, tmp_path / "out", options, dsn=f"{server.dsn} options='-c wal_sender_timeout=2s'"):
         end = write(server)
-        assert soon(lambda: confirmed(server) >= end)
+        eventually(lambda: confirmed(server) >= end)
 
 
 @pytest.mark.timeout(30)
@@ -126,7 +120,7 @@ def test_a_lost_connection_is_told_and_made_again(server: EmbeddedPostgres, slot
     with receiving(server, tmp_path / "out", options, on_wait=lambda e, s: told.append((type(e), s))):
         server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
         write(server)
-        assert soon(lambda: b"read me" in (tmp_path / "out").read_bytes())
+        eventually(lambda: b"read me" in (tmp_path / "out").read_bytes())
     assert told[0] == (ConnectError, 0.2)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
 from wal2lake.postgres.logical import LogicalStream, PatientStream
@@ -17,13 +16,6 @@ from wal2lake.postgres.slots import SlotState, create_physical_slot, create_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not (held := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return held
 
 
 def state(connection: Connection, name: str) -> SlotState:
@@ -42,7 +34,7 @@ def test_a_logical_stream_tells_its_position(server: EmbeddedPostgres, kind: typ
             end = LSN.parse(server.psql("SELECT pg_current_wal_flush_lsn()"))
             stream.acknowledge(end)
             stream.send_status()
-            assert soon(lambda: state(connection, "told").confirmed_flush_lsn == end)
+            eventually(lambda: state(connection, "told").confirmed_flush_lsn == end)
         drop_slot(pgconn, "told", wait=True)
 
 
@@ -56,7 +48,7 @@ def test_receivewal_tells_what_is_durable(server: EmbeddedPostgres, tmp_path: Pa
         try:
             server.psql("SELECT pg_logical_emit_message(false, 'wal', 'x')")
             end = LSN.parse(server.psql("SELECT pg_switch_wal()"))
-            assert soon(lambda: (state(connection, "told_wal").restart_lsn or 0) >= end)
+            eventually(lambda: (state(connection, "told_wal").restart_lsn or 0) >= end)
         finally:
             stop.set()
             receiver.join(30)

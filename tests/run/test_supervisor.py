@@ -6,30 +6,26 @@ import json
 import os
 import re
 import signal
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.config import Config
 from wal2lake.errors import SlotMissingError
 from wal2lake.run import process
-from wal2lake.run import supervisor as module
 from wal2lake.run.logs import Line, read_line
 from wal2lake.run.process import Child
-from wal2lake.run.supervisor import ChildFailedError, Supervisor
+from wal2lake.run.supervisor import ChildFailedError, RestartPolicy, Supervisor
+
+HASTY = RestartPolicy(pauses_s=(0.01, 30.0))
+SOON_SETTLED = replace(HASTY, settled_s=0.1)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return Config.from_dict({"source": {"dsn": "host=127.0.0.1 port=1"}, "log": {"path": str(tmp_path / "log")}})
-
-
-def _until(condition: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def _error(sentence: str, code: int) -> str:
@@ -49,18 +45,16 @@ def _program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None
     program.write_text(f"#!/bin/sh\nread config\n{body}\n")
     program.chmod(0o755)
     monkeypatch.setattr(process.sys, "executable", str(program))
-    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
 
 
 def _settles_and_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, role: str, failure: str) -> None:
     """That role lives long enough to count as settled, and then ends with ``failure``."""
     _program(monkeypatch, tmp_path, _only(role, f"sleep 0.5; {failure}"))
-    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
 
 
 def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(monkeypatch, tmp_path, "exec sleep 60")
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, HASTY)
     supervisor.start()
     child = supervisor.children["capture"]
     os.kill(child.pid or 0, signal.SIGKILL)
@@ -69,7 +63,7 @@ def test_what_dies_is_started_again(config: Config, tmp_path: Path, monkeypatch:
         supervisor.tick()
         return child.starts == 2
 
-    _until(restarted)
+    eventually(restarted)
     supervisor.kill()
 
 
@@ -77,10 +71,10 @@ def test_a_reason_that_time_does_not_mend_stops_everything(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(monkeypatch, tmp_path, _error("There is no slot.", SlotMissingError.exit_code))
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, HASTY)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"There is no slot\.") as caught:
-        _until(supervisor.tick)
+        eventually(supervisor.tick)
     assert caught.value.code == SlotMissingError.exit_code
     supervisor.stop()
 
@@ -93,18 +87,16 @@ def test_a_pipeline_that_had_settled_leaves_capture_running(
     full.touch()
     first = f"[ -e {tmp_path}/begun ] || sleep 0.5; touch {tmp_path}/begun"
     _program(monkeypatch, tmp_path, _only("pipeline", f"{first}\n[ -e {full} ] && {{ {_error('Disk full.', 13)}; }}"))
-    monkeypatch.setattr(module, "_SETTLED_S", 0.3)
-    monkeypatch.setattr(module, "_FIRST_PAUSE_ALONE_S", 0.1)
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, replace(HASTY, pauses_alone_s=(0.1, 300.0), settled_s=0.3))
     capture, pipeline = supervisor.children.values()
     supervisor.start()
-    _until(lambda: supervisor.tick() or pipeline.starts >= 3)
+    eventually(lambda: supervisor.tick() or pipeline.starts >= 3)
     assert capture.starts == 1
     assert capture.pid
     assert supervisor.note == "capture goes on without the pipeline, which is tried again after: Disk full."
-    assert pipeline.pause >= 0.4
+    assert supervisor.backoff_alone.next_s >= 0.4
     full.unlink()
-    _until(lambda: supervisor.tick() or not supervisor.note)
+    eventually(lambda: supervisor.tick() or not supervisor.note)
     supervisor.stop()
     supervisor.require_clean_end()
 
@@ -113,9 +105,9 @@ def test_a_pipeline_that_is_down_at_the_end_gives_its_code(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _settles_and_fails(monkeypatch, tmp_path, "pipeline", _error("Disk full.", 13))
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, SOON_SETTLED)
     supervisor.start()
-    _until(lambda: supervisor.tick() or supervisor.note)
+    eventually(lambda: supervisor.tick() or supervisor.note)
     supervisor.stop()
     with pytest.raises(ChildFailedError, match=r"^Disk full\.$") as caught:
         supervisor.require_clean_end()
@@ -126,17 +118,17 @@ def test_capture_takes_all_with_it_although_it_had_settled(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _settles_and_fails(monkeypatch, tmp_path, "capture", _error("The slot is lost.", 11))
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, SOON_SETTLED)
     supervisor.start()
     with pytest.raises(ChildFailedError, match=r"The slot is lost\."):
-        _until(supervisor.tick)
+        eventually(supervisor.tick)
     supervisor.stop()
 
 
 def _stopped(supervisor: Supervisor, tmp_path: Path) -> None:
     """Start, and stop when both children know what to do then."""
     supervisor.start()
-    _until(lambda: all((tmp_path / f"ready-{role}").exists() for role in supervisor.children))
+    eventually(lambda: all((tmp_path / f"ready-{role}").exists() for role in supervisor.children))
     supervisor.stop()
     supervisor.require_clean_end()
 
@@ -163,15 +155,15 @@ def test_what_does_not_stop_is_killed_and_named(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(monkeypatch, tmp_path, _at_stop(tmp_path, "[ $3 = capture ] && exit 0"))
-    monkeypatch.setattr(module, "_STOP_S", {"pipeline": 0.5, "capture": 10})
+    supervisor = Supervisor(config, replace(HASTY, stop_s={"pipeline": 0.5, "capture": 10}))
     with pytest.raises(ChildFailedError, match=r"^The pipeline did not finish its batch within 0\.5 s") as caught:
-        _stopped(Supervisor(config), tmp_path)
+        _stopped(supervisor, tmp_path)
     assert caught.value.code == 1
 
 
 def test_what_the_user_killed_is_no_failure(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(monkeypatch, tmp_path, "exec sleep 60")
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, HASTY)
     supervisor.start()
     supervisor.kill()
     supervisor.stop()
@@ -180,7 +172,7 @@ def test_what_the_user_killed_is_no_failure(config: Config, tmp_path: Path, monk
 
 def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(monkeypatch, tmp_path, "exit 75")
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, HASTY)
     child = supervisor.children["pipeline"]
     supervisor.start()
 
@@ -188,18 +180,18 @@ def test_pauses_grow_while_a_child_keeps_dying(config: Config, tmp_path: Path, m
         supervisor.tick()
         return child.starts >= 4
 
-    _until(often)
-    assert child.pause >= module._FIRST_PAUSE_S * 2**3
+    eventually(often)
+    assert supervisor.backoff["pipeline"].next_s >= HASTY.pauses_s[0] * 2**3
     assert "pipeline" in supervisor.note or child.process is not None
     supervisor.kill()
 
 
 def test_what_capture_waits_for_is_told(config: Config) -> None:
     """The real children: the server is not there, and Ctrl-C during that wait ends them."""
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, HASTY)
     supervisor.start()
     try:
-        _until(lambda: "cannot be reached" in supervisor.progress()[1], 60.0)
+        eventually(lambda: "cannot be reached" in supervisor.progress()[1])
         progress, note = supervisor.progress()
         assert (progress.capture_state, progress.pipeline_state) == ("waiting", "starting")
         assert re.match(r"The server .*Trying again in [\d.]+ s\.$", note), note
@@ -214,11 +206,10 @@ def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch:
     stamp = "2026-11-21 23:00:13,123"
     told = [f"{stamp} WARNING The disk is slow.", f"{stamp} INFO All is well."]
     _program(monkeypatch, tmp_path, "\n".join(f"echo '{line}' >&2" for line in told) + "\nkill -9 $$")
-    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 5.0)
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, RestartPolicy(pauses_s=(5.0, 30.0)))
     supervisor.start()
     pipeline = supervisor.children["pipeline"]
-    _until(lambda: supervisor.tick() or pipeline.process is None)
+    eventually(lambda: supervisor.tick() or pipeline.process is None)
     where = pipeline.log_file
     how = f"was ended by signal 9 (Killed); its log is {where}"
     assert pipeline.reason == f"The pipeline process {how}. It ends: The disk is slow."
@@ -238,15 +229,14 @@ def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch:
 def test_what_is_shown_of_capture(state: str, line: Line, shown: str, tmp_path: Path) -> None:
     child = Child("capture", tmp_path / "capture.log")
     child.tail.append(line)
-    assert module._waiting_reason(child, state) == shown
+    assert child.waits_for(state) == shown
 
 
 def test_a_child_that_had_settled_is_started_again_at_once(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(monkeypatch, tmp_path, "sleep 0.3; exit 75")
-    monkeypatch.setattr(module, "_SETTLED_S", 0.1)
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, SOON_SETTLED)
     child = supervisor.children["pipeline"]
     supervisor.start()
 
@@ -254,8 +244,8 @@ def test_a_child_that_had_settled_is_started_again_at_once(
         supervisor.tick()
         return child.starts >= 4
 
-    _until(often)
-    assert child.pause == 2 * module._FIRST_PAUSE_S
+    eventually(often)
+    assert supervisor.backoff["pipeline"].next_s == 2 * HASTY.pauses_s[0]
     supervisor.kill()
 
 
@@ -264,9 +254,9 @@ def test_a_child_ends_when_its_parent_is_gone(config: Config, tmp_path: Path) ->
     child = Child("capture", tmp_path / "capture.log")
     child.start(config)
     assert child.process is not None and child.process.stdin is not None
-    _until(child.log_file.exists)
+    eventually(child.log_file.exists)
     child.process.stdin.close()
-    _until(lambda: child.pid is None)
+    eventually(lambda: child.pid is None)
     child.wait(1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.servers.clients import program
 from tests.servers.conftest import give_to_server
+from tests.waiting import eventually
 from wal2lake.errors import LogMismatchError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
@@ -63,12 +63,7 @@ class SideBySide:
             connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
     def await_(self, condition: Callable[[], bool]) -> None:
-        for _ in range(300):
-            assert not self.failures, self.failures
-            if condition():
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"ours: {listing(self.ours)}, theirs: {listing(self.theirs)}")
+        eventually(condition, self.failures)
 
 
 def listing(folder: Path) -> list[str]:

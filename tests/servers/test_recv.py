@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.servers.clients import program
+from tests.waiting import eventually
 from wal2lake.cli.protocol import app
 from wal2lake.errors import ConnectError, ServerConfigError, SlotInUseError
 from wal2lake.lsn import LSN
@@ -172,12 +173,7 @@ def test_a_lost_connection_is_made_again(versioned: EmbeddedPostgres, folder: Pa
 
 
 def _await(path: Path, text: bytes) -> None:
-    patience = threading.Event()
-    for _ in range(300):
-        if path.exists() and text in path.read_bytes():
-            return
-        patience.wait(0.1)
-    raise AssertionError(f"{text!r} never came")
+    eventually(lambda: path.exists() and text in path.read_bytes())
 
 
 def test_without_reconnecting_the_error_is_told(versioned: EmbeddedPostgres, folder: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.waiting import eventually
 from wal2lake.errors import ServerConfigError, SlotLostError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect, replication_connection, start
@@ -66,13 +66,14 @@ def test_what_a_slot_is_not_for(slots: EmbeddedPostgres) -> None:
 
 def test_a_lost_slot_is_called_lost(slots: EmbeddedPostgres) -> None:
     slots.psql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'; SELECT pg_reload_conf()")
-    deadline = time.monotonic() + 120
-    while slots.psql("SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'logical'") != "lost":
-        assert time.monotonic() < deadline
+
+    def lost() -> bool:
         for _ in range(4):
             slots.psql("SELECT pg_switch_wal(), txid_current()")
         slots.psql("CHECKPOINT")  # 17 and later remove no WAL that is not yet summarized
-        time.sleep(0.2)
+        return slots.psql("SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'logical'") == "lost"
+
+    eventually(lost, timeout_s=120, poll_s=0.2)
     with replication_connection(slots.dsn) as pgconn:
         assert "Drop the slot" in refused(start_logical(pgconn, "logical"), SlotLostError)
     slots.psql("ALTER SYSTEM RESET max_slot_wal_keep_size; SELECT pg_reload_conf()")

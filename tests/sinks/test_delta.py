@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import create_table_with_add_actions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +162,7 @@ def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(
 ) -> None:
     """The rival is the same task run twice; it commits after ours has loaded the table and written its files."""
     rival = DeltaSink(filled.uri, "p")
-    monkeypatch.setattr("wal2lake.sinks.delta._SMALL_FILES", 2)
+    monkeypatch.setattr("wal2lake.sinks.delta.SMALL_FILES", 2)
     actions = filled.write_files(as_table([(50, "a", "b", "c")]).to_batches(), SCHEMA)
     real = DeltaTable.create_write_transaction
 
@@ -185,14 +187,13 @@ def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(
 
 def test_two_creators_make_one_table(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
     rival = DeltaSink(sink.uri, "p")
-    real = DeltaSink._create
 
-    def late(self: DeltaSink, *args: Any) -> None:
-        monkeypatch.setattr(DeltaSink, "_create", real)
+    def late(*args: Any, **options: Any) -> None:
+        monkeypatch.undo()
         land(rival, as_table(ROWS), 10, None)
-        real(self, *args)
+        create_table_with_add_actions(*args, **options)
 
-    monkeypatch.setattr(DeltaSink, "_create", late)
+    monkeypatch.setattr("wal2lake.sinks.delta.create_table_with_add_actions", late)
     with pytest.raises(SinkConflictError, match="created"):
         land(sink, as_table(ROWS), 10, None)
     assert sorted(read(sink)) == ROWS
@@ -473,7 +474,7 @@ def test_maintenance_is_due_once_after_so_many_versions_whoever_made_them(
     filled: DeltaSink, monkeypatch: pytest.MonkeyPatch, appending: bool
 ) -> None:
     """Where a count by numbers waits for 6, 12 … the commit of an evolve takes some of them."""
-    monkeypatch.setattr("wal2lake.sinks.delta._MAINTAIN_EVERY", 6)
+    monkeypatch.setattr("wal2lake.sinks.delta.MAINTAIN_EVERY", 6)
     due: list[int] = []
     columns = SCHEMA
     for lsn in range(12, 24):
@@ -546,7 +547,7 @@ def test_every_commit_and_checkpoint_is_flushed_before_the_call_returns(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: set[str] = set()
-    monkeypatch.setattr("wal2lake.sinks.folder.flush", lambda path: flushed.add(path.name))
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.add(Path(f"/proc/self/fd/{file}").readlink().name))
 
     def all_flushed() -> bool:
         written = {path.name for path in (Path(sink.uri) / "_delta_log").iterdir() if path.is_file()}

@@ -19,7 +19,7 @@ def make_java(home: Path, version: str, module: str = "jdk.incubator.vector") ->
 
 @pytest.fixture(autouse=True)
 def only_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_FOLDERS", (tmp_path / "jvm",))
+    monkeypatch.setattr(java, "FOLDERS", (tmp_path / "jvm",))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.waiting import eventually
 from wal2lake.capture import Capture
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
@@ -35,13 +34,6 @@ DELETE FROM live.orders WHERE id = 20;
 """
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_live_server_into_delta(server: EmbeddedPostgres, spark: SparkSession, tmp_path: Path) -> None:
     server.psql(_SETUP)
     log, out = str(tmp_path / "log"), str(tmp_path / "delta")
@@ -52,13 +44,13 @@ def test_a_live_server_into_delta(server: EmbeddedPostgres, spark: SparkSession,
     )
     capture.start()
     try:
-        until(lambda: ChangeLog.exists(log))
+        eventually(lambda: ChangeLog.exists(log), timeout_s=120)
         server.psql(_CHANGES)
-        until(lambda: any(segment.commits for segment in ChangeLog.open(log).segments))
+        eventually(lambda: any(segment.commits for segment in ChangeLog.open(log).segments), timeout_s=120)
         stream = spark.readStream.format("wal2lake").option("log", log).option("table", "live.orders").load()
         query = stream.writeStream.foreachBatch(lambda batch, _: append(batch, out)).start()
         server.psql("UPDATE live.orders SET total = 13 WHERE id = 1; TRUNCATE live.orders")
-        until(lambda: query.exception() is not None or (DeltaTable.is_deltatable(out) and len(rows(out)) == 8))
+        eventually(lambda: DeltaTable.is_deltatable(out) and len(rows(out)) == 8, alive=lambda: query.isActive)
         query.stop()
     finally:
         stop.set()

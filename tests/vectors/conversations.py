@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -13,6 +12,7 @@ import psycopg
 from tests.vectors import Capture
 from tests.vectors.client import Frame, Proxy, RawClient
 from tests.vectors.scenarios import PUBLICATION
+from tests.waiting import eventually
 from wal2lake.errors import ServerConfigError
 from wal2lake.lsn import LSN
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -213,6 +213,14 @@ def libpq(server: EmbeddedPostgres, major: int) -> Capture:
     return capture("libpq", sql, proxy.frames)
 
 
+def _refused(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn, password="wrong").close()
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
 def authentication(server: EmbeddedPostgres, major: int) -> Capture:
     """A right and a wrong password by each method that needs nothing but a password."""
     hba = server.data_dir / "pg_hba.conf"
@@ -223,7 +231,7 @@ def authentication(server: EmbeddedPostgres, major: int) -> Capture:
     with RawClient(server.port) as session:
         for statement in (*sql, "SELECT pg_reload_conf()"):
             session.query(statement)
-    time.sleep(0.3)
+    eventually(lambda: all(_refused(_dsn(server.port, role)) for role in PASSWORDS))
     proxy = Proxy(server.port)
     for role in PASSWORDS:
         psycopg.connect(_dsn(proxy.port, role), password="vectors").close()

@@ -31,6 +31,6 @@ def capture_standby(server: EmbeddedPostgres, major: int) -> Capture:
         }
         with versioned_server(major, settings, data_dir=Path(folder)):
             server.psql("SELECT pg_logical_emit_message(true, 'p', 'to the standby')")
-            time.sleep(2.5)
+            time.sleep(2.5)  # two rounds of status and feedback, which come once a second
         proxy.close()
     return capture("standby", ["SELECT pg_logical_emit_message(true, 'p', 'to the standby')"], proxy.frames)

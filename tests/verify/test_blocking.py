@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from deltalake import CommitProperties, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.verify.lakes import INT32, STRING, Shop
+from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import VerifyError
@@ -128,8 +128,7 @@ def test_what_ends_verify_ends_the_comparisons_under_way(
     def digests(_: LakeTable, comparison: Comparison, *__: Any) -> None:
         if comparison.table.name == "t":
             spark.range(10**15).selectExpr("max(xxhash64(id))").collect()
-        while not jobs.getActiveJobsIds():
-            time.sleep(0.01)
+        eventually(jobs.getActiveJobsIds)
         raise KeyboardInterrupt
 
     shop.sql("CREATE TABLE u (id int PRIMARY KEY, name text)")
@@ -153,7 +152,7 @@ def test_a_lock_in_the_way_makes_it_try_again(
         other.rollback()
 
     said: list[str] = []
-    monkeypatch.setattr("wal2lake.verify.source_snapshot._LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("wal2lake.verify.source_snapshot.LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("wal2lake.verify.run.digest_source", lock_first)
     with psycopg.connect(server.dsn) as other:
         assert verify(shop.config, spark, say=say).ok

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +85,10 @@ class Pipeline:
         (self.folder / "log" / "status").mkdir(exist_ok=True)
         (self.folder / "log" / "status" / "pipeline.json").write_text("{}")
 
-    def wait(self, lsn: int, timeout_s: float = 0.0) -> tuple[bool, str | None]:
-        return await_tables(ChangeLog.open(self.folder / "log"), [self.table], LSN(lsn), timeout_s, lambda _: None)
+    def wait(
+        self, lsn: int, timeout_s: float = 0.0, say: Callable[[str], None] = lambda _: None
+    ) -> tuple[bool, str | None]:
+        return await_tables(ChangeLog.open(self.folder / "log"), [self.table], LSN(lsn), timeout_s, say)
 
 
 @pytest.fixture
@@ -151,14 +151,15 @@ def test_a_running_pipeline_is_waited_for(pipeline: Pipeline) -> None:
     pipeline.sign_of_life()
     assert running(ChangeLog.open(pipeline.folder / "log"))
 
-    def catch_up() -> None:
-        time.sleep(0.3)
-        _commit(pipeline.folder / "t", end)
+    told: list[str] = []
 
-    thread = threading.Thread(target=catch_up)
-    thread.start()
-    assert pipeline.wait(end, timeout_s=30) == (True, None)
-    thread.join()
+    def catch_up(why: str) -> None:
+        if not told:
+            _commit(pipeline.folder / "t", end)
+        told.append(why)
+
+    assert pipeline.wait(end, timeout_s=30, say=catch_up) == (True, None)
+    assert told == [f"Waiting for public.t to reach {LSN(end)}."]
 
 
 def test_append_mode_is_refused_before_anything_is_asked(tmp_path: Path) -> None:

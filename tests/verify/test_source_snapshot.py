@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.verify.lakes import Shop
+from tests.waiting import eventually
 from wal2lake.errors import VerifyError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -57,8 +57,8 @@ def test_just_what_commits_before_the_lsn_is_seen(shop: Shop) -> None:
 
 
 def test_the_slot_does_not_outlive_the_taking(shop: Shop, snapshot: SourceSnapshot) -> None:
-    while shop.connection.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name ~ 'wal2lake_verify'").fetchone():
-        time.sleep(0.01)  # its session was closed, and the server tidies up after that
+    slots = "SELECT 1 FROM pg_replication_slots WHERE slot_name ~ 'wal2lake_verify'"
+    eventually(lambda: not shop.connection.execute(slots).fetchone())  # the server tidies up when its session is closed
     assert _count(snapshot, _table(snapshot)) == 1
 
 
@@ -111,7 +111,7 @@ def test_a_table_cannot_be_truncated_while_it_is_read_and_can_right_after(shop: 
 def test_a_locked_table_is_left_before_long(
     shop: Shop, snapshot: SourceSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wal2lake.verify.source_snapshot._LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("wal2lake.verify.source_snapshot.LOCK_TIMEOUT_MS", 50)
     table = _table(snapshot)
     with shop.connection.transaction():
         shop.sql("LOCK TABLE t")
@@ -132,8 +132,8 @@ def test_what_is_being_read_can_be_given_up(shop: Shop, snapshot: SourceSnapshot
     with ThreadPoolExecutor(1) as pool:
         sleeper = pool.submit(sleep, table)
         assert reading.wait(60)
-        while not shop.connection.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchone():
-            time.sleep(0.01)
+        sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        eventually(lambda: shop.connection.execute(sleeps).fetchone())
         snapshot.cancel()
         assert isinstance(sleeper.exception(), Wal2LakeError)
     with pytest.raises(VerifyError), snapshot.reading(table):

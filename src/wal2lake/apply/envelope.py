@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from wal2lake.apply.row_index import Ids, Mask, RowIndex
 from wal2lake.apply.unify import DELETE, UPDATE
+from wal2lake.epoch import EPOCH_US
 from wal2lake.errors import LogCorruptError, SchemaChangeError
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
     from wal2lake.columnar.types import TableSchema
 
-POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01 UTC in Unix time
 
 ENVELOPE: Final = pa.schema(
     [
@@ -84,7 +84,7 @@ def envelope(changes: Changes, commits: Commits, key: Sequence[str]) -> pa.Table
         pa.array(["I", "U", "D", "T"]).take(pc.index_in(pa.array(op), value_set=pa.array([*b"IUDT"], pa.uint8()))),
         pa.array(commits.end_lsn[event].astype(np.int64)),
         pa.array(changes.lsn[event].astype(np.int64)),
-        pa.array(commits.commit_ts[event] + POSTGRES_EPOCH_US).cast(schema.field("_commit_ts").type),
+        pa.array(commits.commit_ts[event] + EPOCH_US).cast(schema.field("_commit_ts").type),
         pa.array(changes.xid[event].astype(np.int64)),
         _unchanged(changes, event, gone),
     ]

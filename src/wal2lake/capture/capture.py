@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +28,8 @@ from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.retry import Backoff
+from wal2lake.signals import stop_on_signals
 
 _STATUS_INTERVAL_S = 1.0
 _IDLE_POSITION_S = 1.0
@@ -46,9 +45,8 @@ def run_capture(config: Config, stop: threading.Event | None = None) -> None:
     if stop is not None:
         Capture(config).run(stop)
         return
-    stop = threading.Event()
-    with _stopped_by_signals(stop):
-        Capture(config).run(stop)
+    with stop_on_signals() as told:
+        Capture(config).run(told)
 
 
 class Capture:
@@ -57,12 +55,11 @@ class Capture:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._segment_bytes = min(config.log.segment_bytes, SEGMENT_BYTES_MAX)
-        self._pause_s = _PAUSE_MIN_S
+        self._backoff = Backoff(_PAUSE_MIN_S, _PAUSE_MAX_S)
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
         self._status = CaptureStatus()
         self._storage = storage_at(config.log.path)
-        self._resent: Resent
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
@@ -88,10 +85,10 @@ class Capture:
                 writer.close()
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
-        logger.warning("%s Trying again in %g s.", error, self._pause_s)
-        self._publish(state="waiting", ts=time.time() + self._pause_s)  # it holds until then
-        stop.wait(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+        pause_s = self._backoff.pause_s()
+        logger.warning("%s Trying again in %g s.", error, pause_s)
+        self._publish(state="waiting", ts=time.time() + pause_s)  # it holds until then
+        stop.wait(pause_s)
 
     def _report_slot_waiting(self) -> None:
         if self._status.state != _SLOT_WAITS:
@@ -115,11 +112,11 @@ class Capture:
             PLUGIN_OPTIONS,
             buffer_bytes=self._segment_bytes,
         ) as stream:
-            self._resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
+            resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
-                self._step(stream, writer, self._receive_batch(stream))
-            self._step(stream, writer, stream.receive(0))
+                self._step(stream, writer, resent, self._receive_batch(stream))
+            self._step(stream, writer, resent, stream.receive(0))
             self._write_status(stream, writer, "stopped")
 
     def _receive_batch(self, stream: ReplicationStream) -> list[bytes]:
@@ -129,8 +126,8 @@ class Capture:
             return stream.receive(left, at_least=self._segment_bytes)
         return stream.receive(self._config.log.segment_seconds)
 
-    def _step(self, stream: ReplicationStream, writer: LogWriter, frames: list[bytes]) -> None:
-        batch = self._resent.pass_over(without_headers(frames), stream.keepalive_lsn)
+    def _step(self, stream: ReplicationStream, writer: LogWriter, resent: Resent, frames: list[bytes]) -> None:
+        batch = resent.pass_over(without_headers(frames), stream.keepalive_lsn)
         if len(batch):
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts
@@ -138,13 +135,13 @@ class Capture:
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
             self._position_due = time.monotonic() + _IDLE_POSITION_S
-        if self._resent.over:
+        if resent.over:
             if writer.durable_lsn > stream.confirmed_lsn:
-                self._pause_s = _PAUSE_MIN_S  # not before: a server may crash each time over what it should send
+                self._backoff.reset()  # not before: a server may crash each time over what it should send
             stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S
-            self._write_status(stream, writer, "streaming" if self._resent.over else _COMPARES)
+            self._write_status(stream, writer, "streaming" if resent.over else _COMPARES)
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
         self._publish(
@@ -161,15 +158,3 @@ class Capture:
     def _publish(self, **values: Any) -> None:
         self._status = replace(self._status, **{"pid": os.getpid(), "ts": time.time()} | values)
         self._status.write(self._storage)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the work in good order."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

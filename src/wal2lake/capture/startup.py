@@ -16,7 +16,6 @@ from threading import Event
 from wal2lake.capture.history import Resent, check_wal_end
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.changelog.patience import patiently
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.config import Config
@@ -35,10 +34,11 @@ from wal2lake.postgres.slots import (
     require_slot,
     slot_state,
 )
+from wal2lake.retry import retry_while_in_use
 from wal2lake.wire.command_text import quote_identifier
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
-_PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
+PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 
 logger = logging.getLogger("wal2lake.capture")
 
@@ -56,7 +56,7 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     else:
         identity = _new_identity(config, stop, slot_waits)
         logger.info("The change log %s begins at %s.", path, identity.start_lsn)
-    return patiently(lambda: LogWriter(path, identity, compression=config.log.compression), _PATIENCE_S, stop)
+    return retry_while_in_use(lambda: LogWriter(path, identity, compression=config.log.compression), PATIENCE_S, stop)
 
 
 def check_source(config: Config, writer: LogWriter, stop: Event) -> LSN:
@@ -182,8 +182,8 @@ def _free_slot(connection: Connection, name: str, stop: Event) -> SlotState:
         replies.update(_reply_times(connection, name))
         return require_slot(connection, name)
 
-    patience = _PATIENCE_S + _wal_sender_timeout_s(connection)
-    return patiently(ask, patience, stop, hopeless=lambda: len(replies) > 2)
+    patience = PATIENCE_S + _wal_sender_timeout_s(connection)
+    return retry_while_in_use(ask, patience, stop, hopeless=lambda: len(replies) > 2)
 
 
 def _reply_times(connection: Connection, name: str) -> list[object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import psycopg
@@ -16,6 +15,7 @@ from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.postgres.errors import map_error
 from wal2lake.run.supervisor import ChildFailedError
+from wal2lake.signals import on_signals
 
 app = typer.Typer(
     name="wal2lake",
@@ -59,16 +59,15 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line and exit with the documented code (docs/errors.md)."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupted)
-    try:
-        app()
-    except (Exception, KeyboardInterrupt) as error:
-        explained = _explained(error)
-        if explained is None:
-            raise
-        say(f"wal2lake: {explained}")
-        sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
+    with on_signals(_interrupted):
+        try:
+            app()
+        except (Exception, KeyboardInterrupt) as error:
+            explained = _explained(error)
+            if explained is None:
+                raise
+            say(f"wal2lake: {explained}")
+            sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
 
 
 def _explained(error: BaseException) -> Wal2LakeError | None:
@@ -93,5 +92,5 @@ def _explained(error: BaseException) -> Wal2LakeError | None:
     return None
 
 
-def _interrupted(_number: int, _frame: object) -> None:
+def _interrupted() -> None:
     raise InterruptedByUser("Interrupted.")

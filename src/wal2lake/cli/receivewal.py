@@ -18,12 +18,12 @@ from wal2lake.cli.shared import (
     making_slot,
     refuse,
     say_waiting,
-    stop_on_signals,
 )
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
+from wal2lake.signals import stop_on_signals
 
 EXAMPLE = "Example: wal2lake receivewal archive --slot walled"
 

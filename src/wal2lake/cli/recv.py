@@ -49,7 +49,6 @@ from wal2lake.cli.shared import (
     pairs,
     refuse,
     say_waiting,
-    stop_on_signals,
     waiting_for_transactions,
 )
 from wal2lake.decoding.context import Writer
@@ -66,6 +65,7 @@ from wal2lake.postgres.plugin_output import PluginOutput, json_output
 from wal2lake.postgres.recvlogical import RecvOptions
 from wal2lake.postgres.recvlogical import recv as receive
 from wal2lake.postgres.slots import create_slot, drop_slot
+from wal2lake.signals import stop_on_signals
 
 EXAMPLE = "Example: wal2lake recv mine --create-slot --if-not-exists --publication shop --format json"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,9 +17,10 @@ from wal2lake.cli.output import err_console, print_json, say
 from wal2lake.config import Config
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
-from wal2lake.run.child import ROLES, stop_on_signals
+from wal2lake.run.child import ROLES
 from wal2lake.run.logs import configure_logging
 from wal2lake.run.supervisor import Supervisor
+from wal2lake.signals import on_signals, stop_on_signals
 
 _TICK_S = 0.25
 
@@ -33,25 +33,22 @@ def run(config: Config) -> None:
     cannot go on after its first minute leaves capture running, and is tried again. The exit code tells of what was not
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
-    stop = threading.Event()
-    stop_on_signals(stop)
     supervisor = Supervisor(config)
-    supervisor.start()
-    try:
-        with View(err_console) as view:
-            while not stop.wait(_TICK_S):
-                supervisor.tick()
-                view.show(*supervisor.progress())
-            say("Stopping: the batch in hand is finished first. Ctrl-C again ends at once; nothing is lost either way.")
-            _kill_on_second_signal(supervisor)
-    finally:
-        supervisor.stop()
+    with stop_on_signals() as stop:
+        supervisor.start()
+        try:
+            with View(err_console) as view:
+                while not stop.wait(_TICK_S):
+                    supervisor.tick()
+                    view.show(*supervisor.progress())
+                say(
+                    "Stopping: the batch in hand is finished first."
+                    " Ctrl-C again ends at once; nothing is lost either way."
+                )
+        finally:
+            with on_signals(supervisor.kill):
+                supervisor.stop()
     supervisor.require_clean_end()
-
-
-def _kill_on_second_signal(supervisor: Supervisor) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: supervisor.kill())
 
 
 @with_config
@@ -68,11 +65,10 @@ def pipeline(config: Config) -> None:
 
 def _run_alone(role: str, config: Config) -> None:
     configure_logging()
-    stop = threading.Event()
-    stop_on_signals(stop)
-    say(f"Running {role}; Ctrl-C ends it cleanly.")
-    with _showing_progress(role, config.log.path):
-        ROLES[role](config, stop)
+    with stop_on_signals() as stop:
+        say(f"Running {role}; Ctrl-C ends it cleanly.")
+        with _showing_progress(role, config.log.path):
+            ROLES[role](config, stop)
 
 
 @contextmanager

@@ -6,10 +6,8 @@ An option that would have no effect is refused with the reason, never passed ove
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -51,25 +49,6 @@ def refuse(context: typer.Context, names: Sequence[str], reason: str, hint: str 
     """Raise ConfigError when one of the parameters ``names`` was given, which has no effect for ``reason``."""
     for flag in given(context, names):
         raise ConfigError(f"{flag} {reason}", hint=hint)
-
-
-@contextlib.contextmanager
-def stop_on_signals(signalled: Callable[[], bool] = lambda: False) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM end the stream in order. Where ``signalled`` says True, an output plugin's code runs, which
-    may take minutes and knows nothing of us: there they raise KeyboardInterrupt as well."""
-    stop = threading.Event()
-
-    def handle(*_: object) -> None:
-        stop.set()
-        if signalled():
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class SayOnce:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, final
 
+from wal2lake.epoch import moment
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
-
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 Row = Mapping[str, Any]
 
@@ -92,7 +91,7 @@ class Begin(Event):
     @property
     def commit_time(self) -> datetime:
         """Raises OverflowError beyond the year 9999."""
-        return _EPOCH + timedelta(microseconds=self.commit_ts)
+        return moment(self.commit_ts)
 
 
 @dataclass(slots=True)
@@ -174,4 +173,4 @@ class Commit(Event):
     @property
     def commit_time(self) -> datetime:
         """Raises OverflowError beyond the year 9999."""
-        return _EPOCH + timedelta(microseconds=self.commit_ts)
+        return moment(self.commit_ts)

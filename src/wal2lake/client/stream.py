@@ -26,6 +26,7 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect_replication, connect_replication_async, run, run_async
 from wal2lake.postgres.read_ahead import ReadAhead, StreamEndedError
 from wal2lake.postgres.reconnect import OnWait, Reconnect
+from wal2lake.retry import Backoff
 
 T = TypeVar("T")
 _APPLICATION = "wal2lake"
@@ -55,7 +56,8 @@ class _Session(Generic[T]):
         self._dsn = dsn
         self._reader = reader
         self._buffer_bytes = how.buffer_bytes
-        self._reconnect = Reconnect(_PAUSE_S if how.reconnect else None, _PAUSE_MOST_S, how.on_wait or _log_wait)
+        backoff = Backoff(_PAUSE_S, _PAUSE_MOST_S) if how.reconnect else None
+        self._reconnect = Reconnect(backoff, how.on_wait or _log_wait)
         self._logged: str | None = None
         self._ahead: ReadAhead | None = None
         self._acknowledged = LSN(0)
@@ -103,7 +105,7 @@ class _Session(Generic[T]):
 
     def _take(self, ahead: ReadAhead, timeout_s: float) -> list[bytes]:
         """What has come. When it is called, all before has been handed out."""
-        if ahead.keepalive_lsn > self._reader.delivered_lsn:
+        if ahead.keepalive_lsn > self._acknowledged:  # also where it came before what lies below was acknowledged
             free = self._reader.note_keepalive(ahead.keepalive_lsn, self._acknowledged)
             if free:
                 self.acknowledge(free)

@@ -16,8 +16,8 @@ from wal2lake.columnar.buffer import Mask, Positions, Words
 from wal2lake.columnar.cells import CellFault, Cells, Decoder, fixed
 from wal2lake.columnar.decimals import Unscaled
 from wal2lake.columnar.text import NAN, NO_NUMBER, OUT_OF_RANGE, string
+from wal2lake.epoch import EPOCH_DAYS
 
-_EPOCH_DAYS: Final = 10_957  # 1970-01-01 to 2000-01-01
 _DAY_US: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
 _NEGATIVE, _NUMERIC_NAN = 0x4000, 0xC000
@@ -58,7 +58,7 @@ def oid(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 def date(cells: Cells, arrow: pa.DataType) -> pa.Array:
     """Days since 2000-01-01; the smallest and greatest are -infinity and infinity."""
-    days = integers(cells, "i4").astype(np.int64) + _EPOCH_DAYS
+    days = integers(cells, "i4").astype(np.int64) + EPOCH_DAYS
     missing = cells.missing((days < _FIRST_DAY) | (days > _LAST_DAY), OUT_OF_RANGE)
     return fixed(days.astype(np.int32), arrow, missing)
 
@@ -66,9 +66,9 @@ def date(cells: Cells, arrow: pa.DataType) -> pa.Array:
 def timestamp(cells: Cells, arrow: pa.DataType) -> pa.Array:
     """µs since 2000-01-01; the smallest and greatest are -infinity and infinity."""
     micros = integers(cells, "i8").astype(np.int64, copy=False)
-    first, after = (_FIRST_DAY - _EPOCH_DAYS) * _DAY_US, (_LAST_DAY + 1 - _EPOCH_DAYS) * _DAY_US
+    first, after = (_FIRST_DAY - EPOCH_DAYS) * _DAY_US, (_LAST_DAY + 1 - EPOCH_DAYS) * _DAY_US
     missing = cells.missing((micros < first) | (micros >= after), OUT_OF_RANGE)
-    return fixed(micros + _EPOCH_DAYS * _DAY_US, arrow, missing)
+    return fixed(micros + EPOCH_DAYS * _DAY_US, arrow, missing)
 
 
 def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ OutputPluginWrite. Each is refused where it has no place, so a piece is either w
 Source: src/include/replication/logical.h; src/backend/replication/logical/logical.c.
 """
 
+# ruff: noqa: SLF001 - the functions below are the context's own, under the names that PostgreSQL gives them
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,9 @@ src/include/parser/kwlist.h (PostgreSQL 18; all but the unreserved keywords).
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from wal2lake.epoch import moment
 
 _KEYWORDS: Final = """
 all analyse analyze and any array as asc asymmetric authorization between bigint binary bit boolean both case
@@ -26,7 +27,6 @@ xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize
 """
 KEYWORDS: Final = frozenset(_KEYWORDS.split())
 _SAFE: Final = re.compile(r"[a-z_][a-z0-9_]*")
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _INFINITY: Final = (1 << 63) - 1
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -60,8 +60,8 @@ def timestamptz_to_str(micros: int) -> str:
     if micros in (_INFINITY, -_INFINITY - 1):
         return "infinity" if micros > 0 else "-infinity"
     try:
-        moment = _EPOCH + timedelta(microseconds=micros)
+        at = moment(micros)
     except OverflowError:
         return f"{micros} microseconds from 2000-01-01 00:00:00+00"
-    fraction = f".{moment.microsecond:06}".rstrip("0") if moment.microsecond else ""
-    return f"{moment.year:04}-{moment:%m-%d %H:%M:%S}{fraction}+00"
+    fraction = f".{at.microsecond:06}".rstrip("0") if at.microsecond else ""
+    return f"{at.year:04}-{at:%m-%d %H:%M:%S}{fraction}+00"

@@ -38,7 +38,7 @@ from wal2lake.tables.target import Target
 Xids = npt.NDArray[np.uint32]
 
 
-_APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
+APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ def _table_batch(rows: Sequence[Mapping[str, Any]]) -> TableBatch:
 
 
 def split(batch: TableBatch) -> list[tuple[tuple[Extent, str, int], ...]]:
-    """The batch's parts, in order, in groups of about _APPEND_TASK_ROWS changes."""
+    """The batch's parts, in order, in groups of about APPEND_TASK_ROWS changes."""
     groups: list[list[tuple[Extent, str, int]]] = []
-    size = _APPEND_TASK_ROWS
+    size = APPEND_TASK_ROWS
     for part in batch.parts:
-        if size >= _APPEND_TASK_ROWS:
+        if size >= APPEND_TASK_ROWS:
             groups.append([])
             size = 0
         groups[-1].append(part)

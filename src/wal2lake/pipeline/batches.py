@@ -49,7 +49,7 @@ class Batches:
         self.changes: dict[str, int] = {}
         self._jobs = jobs
         self._log = log
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._retried = self._discovered = False
 
     def published(self) -> list[PublishedTable]:
@@ -77,7 +77,7 @@ class Batches:
             for published in unread:
                 self._table(published).begin(end)
         elif unread:
-            self.quarantine(self._snapshots.take(unread))
+            self.quarantine(self.snapshots.take(unread))
         self._discovered = True
 
     def _retry_quarantined(self) -> None:

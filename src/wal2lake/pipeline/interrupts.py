@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from wal2lake.errors import InterruptedByUser
 
@@ -25,8 +26,9 @@ class Interrupts:
     For all threads; each value stands for itself.
     """
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._stop = stop
+        self._clock = clock
         self.closed = False
         self._reason = ""
         self._said = self._began = self._warned = float("-inf")
@@ -43,9 +45,16 @@ class Interrupts:
         if self.is_stopping:
             raise InterruptedByUser("The pipeline was told to stop.")
 
-    def pause(self, reason: str) -> None:
-        """Wait a little, saying why; raises as ``check_for_interrupts`` does."""
-        now = time.monotonic()
+    def pause(self, reason: str, seconds: float = _POLL_S) -> None:
+        """Wait a little, or that long, saying why; raises as ``check_for_interrupts`` does."""
+        end = self._clock() + seconds
+        while (left := end - self._clock()) > 0:
+            self._report(reason)
+            self._stop.wait(min(left, _POLL_S))
+            self.check_for_interrupts()
+
+    def _report(self, reason: str) -> None:
+        now = self._clock()
         if self.reason is None:
             self._began = now
             self._warned = float("-inf")
@@ -54,10 +63,8 @@ class Interrupts:
         if now - self._began >= _WARN_AFTER_S and now - self._warned >= _WARN_EVERY_S:
             self._warned = now
             _logger.warning("%s", reason)
-        self._stop.wait(_POLL_S)
-        self.check_for_interrupts()
 
     @property
     def reason(self) -> str | None:
         """What is waited for right now."""
-        return self._reason if time.monotonic() - self._said < _CURRENT_S else None
+        return self._reason if self._clock() - self._said < _CURRENT_S else None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wal2lake.config import Config
 
 _POLL_S = 0.2
-_STATUS_S = 1.0
+STATUS_S = 1.0
 _HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
 _logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Pipeline:
         try:
             log = self._await_log()
             alone, recording = exclusive(self._config, self._stop), self._progress.recording_end(self._stop)
-            with alone, recording, Ticker(self._publish_status, _STATUS_S), self._engine as jobs:
+            with alone, recording, Ticker(self._publish_status, STATUS_S), self._engine as jobs:
                 self._run_stream(jobs, log, until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():
@@ -88,7 +88,7 @@ class Pipeline:
         while not self._discover(self._position(log)) and not tables.some_in_lake:
             self._waiting.pause("Waiting for other sessions' locks to see what is published.")
         self._waiting.check_for_interrupts()
-        sync = TableSync(self._batches, snapshots, self._applying, self._reading, lambda: self._progress.applied)
+        sync = TableSync(self._batches, self._applying, self._reading, lambda: self._progress.applied)
         stream = self._engine.stream(log.beginning(), self._apply_batch, available_now=available_now)
         self._streaming = True
         try:

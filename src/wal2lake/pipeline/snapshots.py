@@ -64,7 +64,7 @@ class Snapshots:
     """
 
     def __init__(self, config: Config, jobs: Jobs, tables: Tables, lsn: int, waiting: Interrupts) -> None:
-        self._config = config
+        self.config = config
         self._jobs = jobs
         self._tables = tables
         self._lsn = lsn
@@ -112,7 +112,7 @@ class Snapshots:
 
     def _copy_round(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
         """One round; True when a table changed under it, and another round is due."""
-        settings = self._config.source
+        settings = self.config.source
         with catalog_session(settings.dsn) as connection:
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
@@ -165,9 +165,9 @@ class Snapshots:
         self.plan(known, table, heap)
         for chunk in _missing_chunks(known.folder, known.plan):
             yield CopyTask(
-                dsn=self._config.source.dsn,
-                log=self._config.log.path,
-                pipeline=self._config.pipeline.name,
+                dsn=self.config.source.dsn,
+                log=self.config.log.path,
+                pipeline=self.config.pipeline.name,
                 table=table,
                 plan=known.plan,
                 chunk=chunk,
@@ -183,8 +183,8 @@ class Snapshots:
         Where it cannot, each round has a plan of its own, even if the last one read nothing yet: a task of a driver
         that was killed may outlive it, and what it still finishes must not count for this round.
         """
-        settings, plan = self._config.pipeline, known.state.plan
-        several = plan is not None and bool(plan.key) and self._config.lake.mode == "mirror"
+        settings, plan = self.config.pipeline, known.state.plan
+        several = plan is not None and bool(plan.key) and self.config.lake.mode == "mirror"
         if plan is not None and several and still_holds(plan, table, heap, settings.text_columns):
             known.resume_copy()
             return

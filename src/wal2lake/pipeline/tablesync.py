@@ -10,7 +10,6 @@ same steps. Whoever dies in between is continued: what is read and how far it is
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
@@ -18,11 +17,12 @@ from wal2lake.errors import LockedError, Wal2LakeError
 from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.fair_lock import FairLock
 from wal2lake.pipeline.interrupts import Interrupts
-from wal2lake.pipeline.snapshots import BESIDE_STREAM, Snapshots
+from wal2lake.pipeline.snapshots import BESIDE_STREAM
 from wal2lake.postgres.catalog import PublishedTable
+from wal2lake.retry import Backoff
 from wal2lake.tables.table import Table
 
-_PAUSE_S = 5.0  # after what time may mend
+_PAUSE_S, _PAUSE_MAX_S = 1.0, 10.0  # after what time may mend
 _POLL_S = 0.2
 _SMALL_BLOCKS = 8192  # of 8 kB: 64 MB
 
@@ -34,14 +34,12 @@ class TableSync:
     thread's own: a stop ends what it does at the next chunk or step.
     """
 
-    def __init__(
-        self, batches: Batches, snapshots: Snapshots, applying: FairLock, waiting: Interrupts, stream: Callable[[], int]
-    ) -> None:
+    def __init__(self, batches: Batches, applying: FairLock, waiting: Interrupts, stream: Callable[[], int]) -> None:
         self._batches = batches
-        self._snapshots = snapshots
         self._applying = applying
         self._waiting = waiting
         self._stream = stream
+        self._backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S)
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._transient_error: Wal2LakeError | None = None  # why the last try ended
@@ -65,13 +63,17 @@ class TableSync:
             if self._transient_error is not None and not isinstance(self._transient_error, LockedError):
                 raise self._transient_error
             self._waiting.check_for_interrupts()
-            time.sleep(_POLL_S)
+            self._join()
 
     def end(self) -> None:
         """End the thread: a chunk under way is given up, a step under way is finished."""
         self._waiting.close()
         while self._thread is not None and self._thread.is_alive():
-            self._snapshots.cancel()
+            self._batches.snapshots.cancel()
+            self._join()
+
+    def _join(self) -> None:
+        if self._thread is not None:
             self._thread.join(_POLL_S)
 
     def _work(self) -> None:
@@ -79,6 +81,7 @@ class TableSync:
             while self._batches.tables.synchronizing():
                 try:
                     self.synchronize()
+                    self._backoff.reset()
                 except Wal2LakeError as error:
                     if not error.transient:
                         raise
@@ -90,9 +93,7 @@ class TableSync:
     def _back_off(self, error: Wal2LakeError) -> None:
         self._waiting.check_for_interrupts()
         self._transient_error = error
-        again = time.monotonic() + _PAUSE_S
-        while time.monotonic() < again:
-            self._waiting.pause(f"Tables that come in beside the stream wait: {error}")
+        self._waiting.pause(f"Tables that come in beside the stream wait: {error}", self._backoff.pause_s())
 
     def synchronize(self) -> None:
         """Bring all tables that are to be synchronized now to where the stream is.
@@ -103,7 +104,7 @@ class TableSync:
         for group in self._group_by_size(
             [table for table in self._batches.tables.synchronizing() if not table.in_lake]
         ):
-            failed = self._snapshots.take(group, BESIDE_STREAM)
+            failed = self._batches.snapshots.take(group, BESIDE_STREAM)
             with self._applying:
                 self._batches.quarantine(failed)
             transient = self._catch_up() or transient

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.status import PipelineStatus, TableStage
+from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pipeline.ticking import Rates
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from wal2lake.pipeline.interrupts import Interrupts
     from wal2lake.tables.table import Table
 
-_EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
 _COUNT_S = 5.0  # rows are counted no more often
 _CATCHING_UP_S = 5.0  # a table that far behind is not simply streaming
 
@@ -173,4 +173,4 @@ def _reason(error: BaseException, stop: Event) -> str | None:
 def _oldest_unapplied(log: ChangeLog, applied: int) -> float:
     """When the first transaction that is not applied committed, in Unix seconds."""
     first = log.transactions(applied, log.end_lsn_within(applied, max_rows=1))
-    return _EPOCH_S + float(first["commit_ts"][0].as_py()) / 1e6 if first.num_rows else time.time()
+    return EPOCH_S + float(first["commit_ts"][0].as_py()) / 1e6 if first.num_rows else time.time()

@@ -43,7 +43,7 @@ logger = logging.getLogger("wal2lake.connection")
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_told_of: set[str] = set()  # hosts
+plaintext_hosts: set[str] = set()  # those that were warned of
 _OLDEST_SERVER = 130000
 _CONNECT_TIMEOUT_S = 10
 _CANCEL_TIMEOUT_S = 2.0
@@ -212,8 +212,8 @@ def warn_of_plaintext(pgconn: PGconn | pq.abc.PGconn) -> None:
     """Say it once in the log of this process for each host; `check` says it each time."""
     with contextlib.suppress(OSError):  # a connection that is lost already says so where it is used
         host = plaintext_to(pgconn)
-        if host is not None and host not in _told_of:
-            _told_of.add(host)
+        if host is not None and host not in plaintext_hosts:
+            plaintext_hosts.add(host)
             logger.warning("%s %s", PLAINTEXT.format(host), PLAINTEXT_CURE)
 
 

@@ -21,7 +21,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.outputs import RawOutput
 from wal2lake.wire.replication import XLogData
 
-_FLUSH_LINES = 10_000  # pieces; a held transaction may have millions
+FLUSH_LINES = 10_000  # pieces; a held transaction may have millions
 Make = Callable[[Writer], Decoder]  # of what takes its pieces
 
 
@@ -73,7 +73,7 @@ class PluginOutput(RawOutput):
 
     def _add_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:
         self._lines.append(data.encode() if isinstance(data, str) else data)
-        if len(self._lines) >= _FLUSH_LINES:
+        if len(self._lines) >= FLUSH_LINES:
             self._flush_amid()
 
     def _add_json_line(self, lsn: LSN, xid: int, data: str | bytes, last_write: bool) -> None:

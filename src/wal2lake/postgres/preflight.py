@@ -30,8 +30,8 @@ from wal2lake.wire.command_text import quote_identifier, quote_string
 Level = Literal["ok", "warning", "error"]
 
 _SHORT_TIMEOUT_MS = 5000
-_LONG_TRANSACTION_S = 10
-_LOCK_TIMEOUT = "5s"
+LONG_TRANSACTION_S = 10
+LOCK_TIMEOUT = "5s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
 
     Raises what map_error says when no ordinary connection can be made.
     """
-    settings = {"lock_timeout": _LOCK_TIMEOUT}
+    settings = {"lock_timeout": LOCK_TIMEOUT}
     opened = connect(dsn, application_name="wal2lake check", settings=settings)
     with contextlib.closing(opened) as connection, mapped_errors():
         probe = _probe(dsn, connection, publication, slot)
@@ -294,7 +294,7 @@ def _long_transactions(probe: Probe) -> Iterator[Finding]:
     if probe.slot is not None and not probe.slot.unfinished:
         return
     waiting = 0
-    for pid, seconds in probe.query(_RUNNING, _LONG_TRANSACTION_S):
+    for pid, seconds in probe.query(_RUNNING, LONG_TRANSACTION_S):
         waiting += 1
         text = f"Making the slot waits for the transaction of process {pid}, open for {seconds or '?'} s."
         yield Finding("long_transactions", "warning", text, f"SELECT pg_terminate_backend({pid});")

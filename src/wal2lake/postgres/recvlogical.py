@@ -30,6 +30,7 @@ from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.logical import LogicalStream, PluginOptions, ThreadedLogicalStream
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
+from wal2lake.retry import Backoff
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData
 
 _FLUSH_S = 1.0  # while a batch is worked on
@@ -106,7 +107,8 @@ class _Receiver:
         self._output = output
         self._options = options
         self._stop = stop
-        self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
+        backoff = None if options.reconnect_s is None else Backoff(options.reconnect_s)
+        self._reconnect = Reconnect(backoff, on_wait)
         self._reached = False
         self._synced = self._flushed_at = time.monotonic()
 

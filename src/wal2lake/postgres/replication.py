@@ -35,6 +35,7 @@ from typing import Final
 
 from psycopg.waiting import Wait
 
+from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import ConnectError, InterruptedByUser
 from wal2lake.lsn import LSN
 from wal2lake.postgres.exchange import PGconn, Row, rows
@@ -53,12 +54,11 @@ KEEPALIVE_BYTES: Final = 18  # no XLogData is as short
 FAREWELL_S: Final = 2.0  # for the server to take the last status
 _FINISH_S = 10.0
 _UNITS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PG_EPOCH_S = 946_684_800  # 2000-01-01 UTC in Unix time
 
 
 def now_timestamptz() -> int:
     """Now, as the protocol counts: µs since 2000-01-01 00:00 UTC."""
-    return int((time.time() - _PG_EPOCH_S) * 1_000_000)
+    return int((time.time() - EPOCH_S) * 1_000_000)
 
 
 def stopped_before(until: LSN) -> InterruptedByUser:

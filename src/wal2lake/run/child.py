@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
 from wal2lake.run.logs import configure_logging
+from wal2lake.signals import stop_on_signals
 
 ERROR_PREFIX = "wal2lake-error: "
 EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: the parent may start this child again
@@ -49,12 +49,6 @@ def run_role(role: str, config: Config, stop: threading.Event) -> int:
     return 0
 
 
-def stop_on_signals(stop: threading.Event) -> None:
-    """SIGTERM and SIGINT ask for a clean end; asking twice changes nothing."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
-
-
 def _stop_with_parent(stop: threading.Event) -> None:
     """Block on the pipe until the parent closes it, by will or by death."""
     while os.read(sys.stdin.fileno(), 4096):
@@ -71,10 +65,9 @@ def main() -> int:
             return EXIT_TRANSIENT
         line += byte
     configure_logging()
-    stop = threading.Event()
-    stop_on_signals(stop)
-    threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
-    return run_role(sys.argv[1], Config.from_dict(json.loads(line)), stop)
+    with stop_on_signals() as stop:
+        threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
+        return run_role(sys.argv[1], Config.from_dict(json.loads(line)), stop)
 
 
 if __name__ == "__main__":

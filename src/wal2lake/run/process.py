@@ -34,7 +34,6 @@ class Child:
     starts: int = 0
     started_at: float = 0.0
     settled: bool = False
-    pause: float = 0.0
     due_at: float = 0.0
     sentence: str = ""
     code: int | None = None
@@ -57,7 +56,7 @@ class Child:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
-        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self._reader = threading.Thread(target=self.read_output, args=(self.process.stdout,), daemon=True)
         self._reader.start()
         self.starts += 1
         self.started_at = time.monotonic()
@@ -79,17 +78,22 @@ class Child:
             ended = f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
         return f"The {self.role} process {ended}; its log is {self.log_file}.{ends}"
 
+    def waits_for(self, state: str) -> str:
+        """The last that it told, as long as that is what keeps it from its work; ``state``: its own word for it."""
+        if not self.tail or state == "streaming":
+            return ""
+        last = self.tail[-1]
+        return "" if last.is_routine and state != "starting" else last.text
+
     def signal(self, number: int) -> None:
         """Send ``number`` if there is a process."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
-    def back_off(self, first: float, longest: float) -> None:
-        """Be without a process for ``first`` seconds, and twice as long each time after that, up to ``longest``."""
-        pause = min(max(self.pause, first), longest)
+    def back_off(self, seconds: float) -> None:
+        """Be without a process for so long."""
         self.process = None
-        self.due_at = time.monotonic() + pause
-        self.pause = min(pause * 2, longest)
+        self.due_at = time.monotonic() + seconds
 
     def wait(self, timeout: float) -> None:
         """Wait for the end and for the last line; past ``timeout`` seconds the process group is killed."""
@@ -122,7 +126,7 @@ class Child:
             with suppress(BrokenPipeError):  # a configuration that nobody has read is nobody's loss now
                 self.process.stdin.close()
 
-    def _read(self, pipe: IO[bytes]) -> None:
+    def read_output(self, pipe: IO[bytes]) -> None:
         """Keep the end of what the child says, and all of it in its log file as long as that can be written."""
         with pipe, _LogFile(self.log_file) as log:
             for raw in pipe:

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from wal2lake.changelog.places import child_log
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
 from wal2lake.monitor.progress import Progress, read_progress
+from wal2lake.retry import Backoff
 from wal2lake.run.child import EXIT_TRANSIENT
 from wal2lake.run.process import Child
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-_FIRST_PAUSE_ALONE_S, _LONGEST_PAUSE_ALONE_S = 30.0, 300.0
-_SETTLED_S = 60.0
 # How a child that was stopped may end. What waiting mends the next run meets no more; SIGTERM ends one that had not
 # begun, InterruptedByUser one that had not come far.
 _NO_FAILURE = (None, 0, EXIT_TRANSIENT, InterruptedByUser.exit_code, -signal.SIGTERM)
-_STOP_S = {"pipeline": 60.0, "capture": 20.0}
 _OVERDUE = {
     "pipeline": "The pipeline did not finish its batch within {} s of the stop and was killed; the next run does that"
     " batch again.",
@@ -44,12 +43,26 @@ class ChildFailedError(Wal2LakeError):
         self.code = code
 
 
+@dataclass(frozen=True)
+class RestartPolicy:
+    """All in seconds: the first and the longest pause before what died is started again, and before a pipeline is
+    tried again that capture goes on without; the age from which a child counts as settled; what each has to stop in."""
+
+    pauses_s: tuple[float, float] = (0.5, 30.0)
+    pauses_alone_s: tuple[float, float] = (30.0, 300.0)
+    settled_s: float = 60.0
+    stop_s: Mapping[str, float] = field(default_factory=lambda: {"pipeline": 60.0, "capture": 20.0})
+
+
 class Supervisor:
     """Owns both children. ``start``, then ``tick`` often, at the end ``stop``; only stop may take long."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, policy: RestartPolicy | None = None) -> None:
         self.config = config
+        self.policy = policy or RestartPolicy()
         self.children = {role: Child(role, child_log(config.log.path, role)) for role in ("capture", "pipeline")}
+        self.backoff = {role: Backoff(*self.policy.pauses_s) for role in self.children}
+        self.backoff_alone = Backoff(*self.policy.pauses_alone_s)
         self._down: ChildFailedError | None = None  # what ended a settled pipeline, until it has settled again
 
     def start(self) -> None:
@@ -62,7 +75,7 @@ class Supervisor:
         pids = {role: child.pid for role, child in self.children.items()}
         progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
         pipeline_waits_for = progress.pipeline_reason if progress.pipeline_state == "waiting" else None
-        note = self.note or _waiting_reason(self.children["capture"], progress.capture_state) or pipeline_waits_for
+        note = self.note or self.children["capture"].waits_for(progress.capture_state) or pipeline_waits_for
         return progress, note or ""
 
     @property
@@ -81,9 +94,11 @@ class Supervisor:
                 if time.monotonic() >= child.due_at:
                     child.start(self.config)
                 continue
-            if time.monotonic() - child.started_at > _SETTLED_S:
-                child.settled, child.pause = True, 0.0
+            if time.monotonic() - child.started_at > self.policy.settled_s:
+                child.settled = True
+                self.backoff[child.role].reset()
                 if child.role == "pipeline":
+                    self.backoff_alone.reset()
                     self._down = None
             if child.process.poll() is not None:
                 self._restart_or_raise(child, child.process.returncode)
@@ -93,7 +108,7 @@ class Supervisor:
         for role in ("pipeline", "capture"):
             child = self.children[role]
             child.signal(signal.SIGTERM)
-            child.wait(_STOP_S[role])
+            child.wait(self.policy.stop_s[role])
 
     def require_clean_end(self) -> None:
         """After ``stop``: raise ChildFailedError for what was not finished, or was down by then."""
@@ -110,28 +125,19 @@ class Supervisor:
         child.wait(0)
         # signals (negative), crashes (1) and clean ends nobody asked for (0); a reason with its own code is not
         if code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128:
-            child.back_off(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            child.back_off(self.backoff[child.role].pause_s())
             return
         failure = ChildFailedError(child.role, child.reason, code)
         if child.role == "capture" or not child.settled:
             raise failure
         self._down = failure
-        child.back_off(_FIRST_PAUSE_ALONE_S, _LONGEST_PAUSE_ALONE_S)
+        child.back_off(self.backoff_alone.pause_s())
 
     def _failure_at_end(self, child: Child) -> ChildFailedError | None:
         if child.overdue:
-            return ChildFailedError(
-                child.role, _OVERDUE[child.role].format(_STOP_S[child.role]), Wal2LakeError.exit_code
-            )
+            overdue = _OVERDUE[child.role].format(self.policy.stop_s[child.role])
+            return ChildFailedError(child.role, overdue, Wal2LakeError.exit_code)
         if child.code not in _NO_FAILURE and not child.killed:
             code = child.code if child.code is not None and 0 < child.code < 128 else Wal2LakeError.exit_code
             return ChildFailedError(child.role, child.reason, code)
         return self._down if child.role == "pipeline" else None
-
-
-def _waiting_reason(child: Child, state: str) -> str:
-    """The last that the child told, as long as it is what keeps it from its work."""
-    if not child.tail or state == "streaming":
-        return ""
-    last = child.tail[-1]
-    return "" if last.is_routine and state != "starting" else last.text

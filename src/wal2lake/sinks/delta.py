@@ -46,8 +46,8 @@ PROPERTIES: Final = {
 }
 _FEATURES: Final = {"timestampNtz"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-_SMALL_FILES: Final = 16
-_MAINTAIN_EVERY: Final = 64  # versions; then small files are joined, and what nobody names any more is deleted
+SMALL_FILES: Final = 16
+MAINTAIN_EVERY: Final = 64  # versions; then small files are joined, and what nobody names any more is deleted
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
 
 
@@ -166,7 +166,7 @@ class DeltaSink:
             table = self._require_table()
             target = self._target(table)
             small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
-            if small.num_rows >= _SMALL_FILES:
+            if small.num_rows >= SMALL_FILES:
                 removed = small["path"].to_pylist()
                 joined = chain.from_iterable(read_batches(self._folder, p, target.schema) for p in removed)
                 self._apply(table, Rewrite(removed, joined), None)
@@ -258,7 +258,7 @@ class DeltaSink:
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
-        due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= _MAINTAIN_EVERY
+        due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= MAINTAIN_EVERY
         with self._durably(table):
             table.create_write_transaction(
                 [

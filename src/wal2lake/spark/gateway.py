@@ -29,7 +29,7 @@ _ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM with ``settings``, unless this process has one. Raises PySparkException when it does not start."""
-    if SparkContext._gateway is not None:  # as PySpark asks; there is no public name for it
+    if SparkContext._gateway is not None:  # noqa: SLF001 - as PySpark asks; there is no public name for it
         return
     reading, writing = os.pipe()
     told = threading.Thread(target=_tell, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True)
@@ -42,7 +42,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         told.join(2.0)  # why Java did not start is said before anybody says that it did not
         raise
     os.close(writing)
-    SparkContext._ensure_initialized(gateway=gateway)
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
 
 
 @contextlib.contextmanager

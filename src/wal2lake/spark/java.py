@@ -14,7 +14,7 @@ from wal2lake.errors import SparkError
 
 VERSIONS = (17, 21)
 _MODULE = "jdk.incubator.vector"  # Spark starts its JVM with --add-modules=jdk.incubator.vector
-_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), Path("/opt/java"))
+FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), Path("/opt/java"))
 
 
 def find_java() -> Path:
@@ -56,6 +56,6 @@ def _candidates() -> Iterator[Path]:
         yield Path(named)
     if found := shutil.which("java"):
         yield Path(found).resolve().parent.parent
-    for folder in _FOLDERS:
+    for folder in FOLDERS:
         for home in sorted(folder.glob("*"), reverse=True):
             yield home / "Contents" / "Home" if (home / "Contents").is_dir() else home

@@ -8,15 +8,15 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.local import storage_at
-from wal2lake.changelog.patience import patiently
 from wal2lake.changelog.places import pipeline_lock, tables_of
 from wal2lake.changelog.storage import held
 from wal2lake.errors import SlotInUseError
+from wal2lake.retry import retry_while_in_use
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
 
-_PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives it as long to stop
+PATIENCE_S = 60.0  # for the process that had the pipeline before; `run` gives it as long to stop
 
 
 @contextmanager
@@ -35,6 +35,6 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
         )
 
     with ExitStack() as stack:
-        patience_s = _PATIENCE_S if stop else 0
-        patiently(lambda: stack.enter_context(held(storage, lock, in_use)), patience_s, stop or Event())
+        patience_s = PATIENCE_S if stop else 0
+        retry_while_in_use(lambda: stack.enter_context(held(storage, lock, in_use)), patience_s, stop or Event())
         yield

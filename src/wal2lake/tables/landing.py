@@ -23,7 +23,7 @@ from wal2lake.tables.state import DoneChunk, Landed, SnapshotPlan
 from wal2lake.tables.table import Table
 from wal2lake.tables.target import Target
 
-_PART_ROWS = 4_000_000
+PART_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ def stages_of(chunks: Sequence[DoneChunk]) -> list[SnapshotFiles]:
 
 
 def parts_of(stage: SnapshotFiles) -> list[SnapshotFiles]:
-    """The stage in parts of about _PART_ROWS rows. No two rows of a snapshot have one key, so any order will do."""
+    """The stage in parts of about PART_ROWS rows. No two rows of a snapshot have one key, so any order will do."""
     parts, rows = [SnapshotFiles(stage.snapshot, [])], 0
     for action in stage.actions:
-        if rows >= _PART_ROWS:
+        if rows >= PART_ROWS:
             parts.append(SnapshotFiles(stage.snapshot, []))
             rows = 0
         parts[-1].actions.append(action)

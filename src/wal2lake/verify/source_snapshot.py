@@ -30,7 +30,7 @@ from wal2lake.postgres.snapshot import SNAPSHOT_SETTINGS, SnapshotLostError
 
 APPLICATION = "wal2lake verify"
 
-_LOCK_TIMEOUT_MS = 5000  # a queue behind DDL is left after this long
+LOCK_TIMEOUT_MS = 5000  # a queue behind DDL is left after this long
 _CANCEL_TIMEOUT_S = 10.0
 
 # TRUNCATE and rewrites of ALTER TABLE give a table a new file, and old snapshots then see it empty. The row of
@@ -107,7 +107,7 @@ class SourceSnapshot:
         with mapped_errors(), self._session() as connection:
             try:
                 _begin(connection, self._name)
-                connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
+                connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
                 yield connection
                 connection.execute("COMMIT")
             except (psycopg.Error, Wal2LakeError) as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from wal2lake.decoding import (
@@ -31,11 +30,11 @@ from wal2lake.decoding import (
     Value,
 )
 from wal2lake.decoding.changes import Row
+from wal2lake.epoch import moment
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY, Type
 
-_EPOCH: Final = datetime(2000, 1, 1)  # in UTC, as all of the protocol's times
 _ROWS: Final = {ChangeType.INSERT: "Insert", ChangeType.UPDATE: "Update", ChangeType.DELETE: "Delete"}
 
 
@@ -190,7 +189,7 @@ def _text(value: Value) -> str | None:
 def _time(micros: int) -> str:
     """ISO 8601 in UTC, always of the same width."""
     try:
-        moment = _EPOCH + timedelta(microseconds=micros)
+        at = moment(micros)
     except OverflowError:
         raise ProtocolError(f"A time of {micros} µs since 2000 lies beyond the year 9999.") from None
-    return moment.isoformat(timespec="microseconds") + "Z"
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -30,6 +30,7 @@ from wal2lake.postgres.replication import Replication, start_physical, stopped_b
 from wal2lake.postgres.slots import read_slot
 from wal2lake.postgres.system import data_directory_permissions, timeline_history, wal_segment_size
 from wal2lake.postgres.waiting import wait
+from wal2lake.retry import Backoff
 from wal2lake.wire.replication import PrimaryKeepalive, XLogData, read_from_server
 
 _READ_SLOT_SINCE = 150000
@@ -80,7 +81,8 @@ class _Receiver:
     def __init__(self, folder: Path, options: ReceiveWalOptions, stop: threading.Event, on_wait: OnWait | None) -> None:
         self.on_segment: Callable[[str], None] = lambda name: None
         self.on_timeline: Callable[[WalPosition], None] = lambda position: None
-        self._reconnect = Reconnect(options.reconnect_s, on_wait=on_wait)
+        backoff = None if options.reconnect_s is None else Backoff(options.reconnect_s)
+        self._reconnect = Reconnect(backoff, on_wait)
         self.timeline = 0
         self.written = self.flushed = LSN(0)
         self._folder = folder

@@ -28,11 +28,11 @@ from wal2lake.decoding.plugin import OutputPlugin, OutputPluginOptions, OutputTy
 from wal2lake.decoding.plugins.debezium.options import DebeziumOptions
 from wal2lake.decoding.plugins.debezium.values import converter, unavailable
 from wal2lake.decoding.relation import Relation
+from wal2lake.epoch import EPOCH_US
 from wal2lake.errors import PluginError
 from wal2lake.lsn import LSN
 
 _VERSION: Final = "wal2lake"
-_EPOCH_MICROS: Final = 946_684_800_000_000  # from 1970 to PostgreSQL's 2000, in µs
 
 
 class Debezium(OutputPlugin):
@@ -164,7 +164,7 @@ def _times(txn: ReorderBufferTXN | None) -> dict[str, int | None]:
     """The commit's time since 1970; outside of any transaction there is none."""
     if txn is None:
         return {"ts_ms": None, "ts_us": None, "ts_ns": None}
-    micros = txn.commit_time + _EPOCH_MICROS
+    micros = txn.commit_time + EPOCH_US
     return {"ts_ms": micros // 1000, "ts_us": micros, "ts_ns": micros * 1000}
 
 
