@@ -128,6 +128,22 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
 
 
 @pytest.mark.server
+def test_drop_of_anothers_publication_drops_nothing(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    server.psql("CREATE ROLE dropper LOGIN REPLICATION; CREATE PUBLICATION anothers")
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "kept")
+        dsn = server.dsn.replace("user=postgres", "user=dropper")
+        chosen = ("--dsn", dsn, "--slot", "kept", "--publication", "anothers", "--with-publication", "--yes")
+        done = _wal2lake("drop", *chosen, folder=tmp_path)
+        assert (done.returncode, "anothers belongs to postgres, so nothing was dropped" in done.stderr) == (6, True)
+        assert server.psql("SELECT slot_name FROM pg_replication_slots WHERE slot_name = 'kept'") == "kept"
+        server.psql("ALTER PUBLICATION anothers OWNER TO dropper")
+        assert _wal2lake("drop", *chosen, folder=tmp_path).returncode == 0
+    assert server.psql("SELECT count(*) FROM pg_publication WHERE pubname = 'anothers'") == "0"
+    server.psql("DROP ROLE dropper")
+
+
+@pytest.mark.server
 def test_the_protocol_reads_only_the_source(server: EmbeddedPostgres, tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text(f"[source]\ndsn = '{server.dsn}'\n[lake]\nmode = 'nonsense'\n")
     done = _wal2lake("identify", "-c", "other.toml", "--json", folder=tmp_path)

@@ -126,6 +126,24 @@ def test_streaming_is_a_boolean_or_parallel(given: str | None, streaming: str) -
     assert PgoutputOptions.parse(pairs).streaming == streaming
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("ÄPUB", ("Äpub",)),
+        ('a"b', ('a"b',)),
+        ("a\u00a0b,\u2003c", ("a\u00a0b", "\u2003c")),
+        (' "A""B" ,\tc', ('A"B', "c")),
+    ],
+)
+def test_names_are_read_as_split_identifier_string_does(text: str, read: tuple[str, ...]) -> None:
+    assert parse_publication_names(text) == read
+
+
+def test_one_name_is_not_taken_for_its_letters() -> None:
+    with pytest.raises(ConfigError, match=r"Write \('shop',\)"):
+        PgoutputOptions("shop")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("given", "origin"), [("any", "any"), ("NONE", "none"), (None, None)])
 def test_origin_is_any_or_none(given: str | None, origin: str | None) -> None:
     assert (

@@ -202,7 +202,7 @@ def test_a_base_backups_rate(rate: int, taken: bool) -> None:
         ({"compression": "gzip", "compression_detail": "9"}, 150000),
         ({"verify_checksums": False}, 110000),
         ({"manifest": "yes"}, 130000),
-        ({"manifest_checksums": "SHA256"}, 130000),
+        ({"manifest": "yes", "manifest_checksums": "SHA256"}, 130000),
         ({"incremental": True}, 170000),
     ],
 )

@@ -41,6 +41,8 @@ def base_backup(**given: Any) -> BaseBackup:
     """Details only with what they detail."""
     for detail, of in (("target_detail", "target"), ("compression_detail", "compression")):
         given[detail] = None if given[of] is None else given[detail]
+    if given["manifest"] == "no":
+        given["manifest_checksums"] = None
     return BaseBackup(**given)
 
 

@@ -81,6 +81,21 @@ def test_the_extended_protocols_sync_follows_copy_done() -> None:
         run(sent)
 
 
+def test_what_is_pipelined_behind_the_end_of_a_copy() -> None:
+    for end, action in ((DONE, TAKE), (FAIL, DROP)):
+        sent = [(B, IN, TAKE), (F, end, TAKE), (F, QUERY, action), (F, DATA, DROP)]
+        assert run([*sent, (B, ERROR, TAKE), (F, QUERY, DROP)], extended=True) is CopyState.DISCARDING
+        assert run([*sent, (F, Sync(), TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.FAILED
+    taken = [(B, IN, TAKE), (F, DONE, TAKE), (F, QUERY, TAKE), (F, Sync(), TAKE), (B, COMPLETE, TAKE)]
+    assert run([*taken, (B, READY, TAKE)], extended=True) is CopyState.NONE
+
+
+def test_an_error_may_be_followed_by_a_fatal_one() -> None:
+    assert run([(B, IN, TAKE), (F, QUERY, ABORT), (B, ERROR, TAKE), (B, ERROR, TAKE)]) is CopyState.FAILED
+    broken = [(B, IN, TAKE), (B, ERROR, TAKE), (B, ERROR, TAKE)]
+    assert run(broken, extended=True) is CopyState.DISCARDING
+
+
 def test_a_sync_from_before_the_copy_counts_for_out_and_not_for_in() -> None:
     assert run([(F, Sync(), TAKE), (B, OUT, TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.FAILED
     assert run([(F, Sync(), TAKE), (B, IN, TAKE), (B, ERROR, TAKE)], extended=True) is CopyState.DISCARDING

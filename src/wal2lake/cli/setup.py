@@ -15,9 +15,9 @@ from rich.text import Text
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
-from wal2lake.errors import ConfigError
+from wal2lake.errors import ConfigError, RightsError
 from wal2lake.names import printable
-from wal2lake.postgres.connection import connect, mapped_errors
+from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import slot_state
 from wal2lake.wire.command_text import quote_identifier
@@ -89,6 +89,8 @@ def drop(
     if not yes:
         _ask_to_drop(slot, config.source.publication if with_publication else None)
     with connect(config.source.dsn, application_name="wal2lake drop", writable=True) as connection, mapped_errors():
+        if with_publication:
+            _require_own(connection, config.source.publication)
         if slot_state(connection, slot) is None:
             say(f"There is no slot {slot}.")
         else:
@@ -99,6 +101,18 @@ def drop(
             say(f"Dropped the publication {config.source.publication}.")
     if Path(config.log.path).exists():
         say(f"Delete {config.log.path} before you begin again: it belongs to that slot.")
+
+
+def _require_own(connection: Connection, publication: str) -> None:
+    """Raise RightsError, before anything is dropped, for a publication that only others may drop."""
+    sql = "SELECT pg_get_userbyid(pubowner), pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s"
+    row = connection.execute(sql, [publication]).fetchone()
+    if row is not None and not row[1]:
+        raise RightsError(
+            f"The publication {publication} belongs to {row[0]}, so nothing was dropped.",
+            hint="Leave out --with-publication, and have its owner run"
+            f" DROP PUBLICATION {quote_identifier(publication)}; afterwards.",
+        )
 
 
 def _ask_to_drop(slot: str, publication: str | None) -> None:

@@ -6,6 +6,7 @@ Source: PostgreSQL documentation, "Logical Streaming Replication Parameters"; pg
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
@@ -21,7 +22,12 @@ STREAMING_PROTO_VERSION: Final = {"off": 1, "on": 2, "parallel": 4}
 TWO_PHASE_PROTO_VERSION: Final = 3
 OPTION_SINCE: Final = {"binary": 140000, "messages": 140000, "two_phase": 150000, "origin": 160000}
 _BOOLEANS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-_PUBLICATION = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s",]+))\s*(?:,(?!\s*\Z)|\Z)')
+# Blanks are the scanner's (scanner_isspace); whatever else stands in an unquoted name is part of it, a quote too.
+_BLANK: Final = r" \t\n\r\f"
+_PUBLICATION = re.compile(
+    rf'[{_BLANK}]*(?:"((?:[^"]|"")+)"|([^{_BLANK}",][^{_BLANK},]*))[{_BLANK}]*(?:,(?![{_BLANK}]*\Z)|\Z)'
+)
+_ASCII_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,9 @@ class PgoutputOptions:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what no server takes."""
+        if isinstance(self.publication_names, str):
+            hint = f"Write ({self.publication_names!r},)."
+            raise ConfigError("publication_names is a tuple of names, not a text.", hint=hint)
         if not self.publication_names:
             raise ConfigError("pgoutput needs at least one publication.")
         if self.proto_version not in PROTO_VERSION_SINCE:
@@ -118,13 +127,13 @@ def quote_publication_names(names: Sequence[str]) -> str:
 
 
 def parse_publication_names(text: str) -> tuple[str, ...]:
-    """The inverse of ``quote_publication_names``; an unquoted name is folded to lower case."""
+    """The inverse of ``quote_publication_names``; of an unquoted name A to Z are folded, as in a UTF-8 database."""
     names, offset = [], 0
     while offset < len(text):
         match = _PUBLICATION.match(text, offset)
         if match is None:
             raise ProtocolError("publication_names is not a list of names.", offset=offset)
-        names.append(match[1].replace('""', '"') if match[1] else match[2].lower())
+        names.append(match[1].replace('""', '"') if match[1] else match[2].translate(_ASCII_LOWER))
         offset = match.end()
     return tuple(names)
 

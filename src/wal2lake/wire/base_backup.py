@@ -82,6 +82,8 @@ class BaseBackup(Command):
         for option, allowed in (("checkpoint", ("fast", "spread")), ("manifest", ("yes", "no", "force-encode"))):
             if getattr(self, option) not in allowed:
                 raise ConfigError(f"{option} is one of {', '.join(allowed)}, not {getattr(self, option)!r}.")
+        if self.manifest_checksums is not None and self.manifest == "no":
+            raise ConfigError("manifest_checksums needs a manifest.", hint="Set manifest to yes or force-encode.")
         for detail, of in (("target_detail", "target"), ("compression_detail", "compression")):
             if getattr(self, detail) is not None and getattr(self, of) is None:
                 raise ConfigError(f"{detail} needs {of}.")

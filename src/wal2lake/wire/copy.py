@@ -115,13 +115,20 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(_S.FAILING, F, _COPY, _A.DROP, _S.FAILING),
     Row(_S.FAILED, F, _COPY, _A.DROP, _S.FAILED),
     Row(_S.FAILED, B, (ReadyForQuery,), _A.TAKE, _S.NONE),
+    # an ERROR may be followed by a FATAL one: a Query inside a COPY IN has lost its place in the protocol
+    Row(_S.FAILED, B, (ErrorResponse,), _A.TAKE, _S.FAILED),
+    Row(_S.DISCARDING, B, (ErrorResponse,), _A.TAKE, _S.DISCARDING),
     Row(_S.DISCARDING, F, (Sync,), _A.TAKE, _S.FAILED),
     Row(_S.DISCARDING, F, (), _A.DROP, _S.DISCARDING),
 )
 
-# What the extended protocol adds: the frontend's Sync may stand anywhere behind its part of the COPY.
-EXTENDED: Final[tuple[Row, ...]] = tuple(
-    Row(state, F, (Flush, Sync), _A.TAKE, state) for state in (_S.OUT, _S.DONE, _S.FAILING)
+# What the extended protocol adds: the frontend's Sync may stand anywhere behind its part of the COPY, and before it
+# what is pipelined: the frontend cannot know yet whether the COPY fails, and all of it is discarded if so.
+EXTENDED: Final[tuple[Row, ...]] = (
+    *(Row(state, F, (Flush, Sync), _A.TAKE, state) for state in (_S.OUT, _S.DONE, _S.FAILING)),
+    Row(_S.DONE, F, (), _A.TAKE, _S.DONE),
+    Row(_S.DONE, F, _COPY, _A.DROP, _S.DONE),
+    Row(_S.FAILING, F, (), _A.DROP, _S.FAILING),
 )
 _Steps = dict[tuple[CopyState, Side, type[WireMessage] | None], tuple[Action, CopyState]]
 _OPEN: Final = (_S.IN, _S.OUT, _S.BOTH, _S.BOTH_OUT, _S.BOTH_IN, _S.DONE, _S.FAILING)
