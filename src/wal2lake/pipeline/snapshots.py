@@ -25,8 +25,8 @@ from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
-from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
 from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, table_schema
