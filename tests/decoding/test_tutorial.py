@@ -44,5 +44,5 @@ def test_it_refuses_what_it_does_not_know() -> None:
 
 
 def test_what_a_program_imports_is_there() -> None:
-    for block in _blocks("PatientStream("):
-        exec(compile(block.partition("with PatientStream")[0], "docs/plugins.md", "exec"), {})
+    for block in _blocks("ThreadedLogicalStream("):
+        exec(compile(block.partition("with ThreadedLogicalStream")[0], "docs/plugins.md", "exec"), {})

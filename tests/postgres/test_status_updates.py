@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import eventually
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, connect, replication_connection
-from wal2lake.postgres.logical import LogicalStream, PatientStream
+from wal2lake.postgres.logical import LogicalStream, ThreadedLogicalStream
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import SlotState, create_physical_slot, create_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -24,7 +24,7 @@ def state(connection: Connection, name: str) -> SlotState:
     return found
 
 
-@pytest.mark.parametrize("kind", [LogicalStream, PatientStream])
+@pytest.mark.parametrize("kind", [LogicalStream, ThreadedLogicalStream])
 def test_a_logical_stream_tells_its_position(server: EmbeddedPostgres, kind: type[LogicalStream]) -> None:
     with replication_connection(server.dsn) as pgconn, connect(server.dsn) as connection:
         create_slot(pgconn, "told", plugin="pgoutput")
