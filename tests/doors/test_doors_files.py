@@ -12,7 +12,7 @@ from tests.fuzz.run import check, fuzz, warm
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.physical import archive
-from wal2lake.sinks import failures
+from wal2lake.sinks import sink_errors
 
 
 def test_doors_no_damaged_file_opens_one() -> None:
@@ -49,6 +49,6 @@ def test_doors_a_configuration_without_bottom_is_refused(tmp_path: Path, text: s
     ],
 )
 def test_doors_no_backtrace_stands_in_a_tables_sentence(said: str) -> None:
-    told = str(failures.failure("/lake/t", OSError(said)))
+    told = str(sink_errors.failure("/lake/t", OSError(said)))
     assert "Generic delta kernel error: no. A file is lost or damaged." in told
-    assert len(str(failures.failure("/lake/t", OSError("x" * 10_000)))) < 1000
+    assert len(str(sink_errors.failure("/lake/t", OSError("x" * 10_000)))) < 1000

@@ -8,7 +8,7 @@ import pytest
 
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import SchemaChangeError
-from wal2lake.postgres.tables import LiveColumn
+from wal2lake.postgres.live_tables import LiveColumn
 from wal2lake.tables.evolve import Present, follow, require_key
 from wal2lake.tables.state import Followed, PlannedColumn, SnapshotPlan
 

@@ -13,7 +13,7 @@ from wal2lake.columnar.types import column_type
 from wal2lake.errors import InterruptedByUser
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
-from wal2lake.postgres.tables import (
+from wal2lake.postgres.live_tables import (
     Writer,
     await_running_transactions,
     copy_rows,

@@ -236,7 +236,7 @@ _KEYS = {
 @pytest.mark.parametrize("kind", _KEYS)
 def test_the_check_of_a_domain_is_not_run_when_a_row_is_looked_for(site: Site, kind: str) -> None:
     from wal2lake.postgres.catalog import published_tables
-    from wal2lake.postgres.tables import rows_by_key
+    from wal2lake.postgres.live_tables import rows_by_key
 
     making, value, declared = _KEYS[kind]
     with thief(site):

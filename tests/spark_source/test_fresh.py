@@ -7,7 +7,7 @@ import numpy as np
 from tests.apply.build import INT8, TEXT, Event, U, changes, table
 from wal2lake.apply.envelope import Commits
 from wal2lake.lsn import LSN
-from wal2lake.pipeline.apply import fresh
+from wal2lake.pipeline.apply import not_yet_applied
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.tables.committed import CommittedChanges
 
@@ -32,7 +32,7 @@ def snapshot(xmin: int, xmax: int, *xip: int) -> SnapshotIdentity:
 
 
 def test_changes_of_visible_transactions_go_until_the_bound() -> None:
-    kept = fresh(committed(EVENTS, [5, 12, 5, 5], [100, 100, 100, 200]), 0, snapshot(10, 13, 12))
+    kept = not_yet_applied(committed(EVENTS, [5, 12, 5, 5], [100, 100, 100, 200]), 0, snapshot(10, 13, 12))
     found = kept.changes
     assert found.kind.tolist() == [ord("U"), ord("I")]
     assert found.row.tolist() == [1, 3]
@@ -50,13 +50,13 @@ def test_changes_of_visible_transactions_go_until_the_bound() -> None:
 
 def test_changes_of_applied_transactions_go() -> None:
     found = committed(EVENTS, [5, 6, 7, 8], [100, 110, 120, 130])
-    assert fresh(found, 118, None).changes.row.tolist() == [2, 3]
-    assert fresh(found, 118, snapshot(8, 8)).changes.row.tolist() == [3]
+    assert not_yet_applied(found, 118, None).changes.row.tolist() == [2, 3]
+    assert not_yet_applied(found, 118, snapshot(8, 8)).changes.row.tolist() == [3]
 
 
 def test_nothing_is_copied_when_nothing_goes() -> None:
     one = committed(EVENTS[:1], [5], [200])
-    assert fresh(one, 0, snapshot(10, 13)) is one
-    assert fresh(one, 207, None) is one
+    assert not_yet_applied(one, 0, snapshot(10, 13)) is one
+    assert not_yet_applied(one, 207, None) is one
     early = committed(EVENTS[:1], [5], [100])
-    assert fresh(early, 0, snapshot(5, 5)) is early
+    assert not_yet_applied(early, 0, snapshot(5, 5)) is early

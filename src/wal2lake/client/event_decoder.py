@@ -59,7 +59,7 @@ class EventDecoder:
         return self._xid != 0
 
     @property
-    def owed_lsn(self) -> LSN:
+    def pending_lsn(self) -> LSN:
         """What has to be acknowledged before more may be."""
         return max(self._commit_lsn, self._message_lsn)
 

@@ -153,7 +153,7 @@ class LogicalReader:
 
     def note_keepalive(self, wal_end: LSN, acknowledged: LSN) -> LSN:
         """Behind the last change lies WAL without one: without this the slot of an idle publication would stand."""
-        free = acknowledged >= self._decoder.owed_lsn and not self._decoder.in_transaction
+        free = acknowledged >= self._decoder.pending_lsn and not self._decoder.in_transaction
         self._decoder.note_keepalive(wal_end)
         return wal_end if free else LSN(0)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from wal2lake.decoding.changes import ReorderBufferChange, ReorderBufferTXN, TruncateChange
 from wal2lake.decoding.context import LogicalDecodingContext
-from wal2lake.decoding.failures import INTERRUPTS, told
 from wal2lake.decoding.plugin import OutputPlugin, OutputPluginOptions, defines, has_two_phase, streams
+from wal2lake.decoding.plugin_errors import INTERRUPTS, describe_error
 from wal2lake.decoding.relation import Relation
 from wal2lake.errors import ConfigError, PluginError, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -133,8 +133,9 @@ class PluginCallbacks:
             raise error
         if isinstance(error, Wal2LakeError) and error.transient:
             return error
+        what = describe_error(error, type(self._plugin).__module__)
         return PluginError(
-            f"The output plugin {self._name} failed in {callback}: {told(error, type(self._plugin).__module__)}",
+            f"The output plugin {self._name} failed in {callback}: {what}",
             hint="Nothing from here on was acknowledged: mend the plugin and start again.",
             relation=None if relation is None else str(relation),
             lsn=lsn,

@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
-from wal2lake.decoding.failures import INTERRUPTS, told
 from wal2lake.decoding.plugin import OutputPlugin, check_callbacks
+from wal2lake.decoding.plugin_errors import INTERRUPTS, describe_error
 from wal2lake.errors import PluginError
 
 _A_CLASS: Final = "It must be a class that extends wal2lake.decoding.OutputPlugin."
@@ -84,7 +84,7 @@ def _module(module: str, reference: str) -> object:
 def _failure(what: str, error: BaseException, module: str) -> PluginError:
     if isinstance(error, INTERRUPTS):
         raise error
-    return PluginError(f"{what}: {told(error, module)}", hint=f"Mend its module {module}.")
+    return PluginError(f"{what}: {describe_error(error, module)}", hint=f"Mend its module {module}.")
 
 
 def _classes_of(module: str) -> str:

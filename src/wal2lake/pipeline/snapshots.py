@@ -17,7 +17,7 @@ has it by creating a slot).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
-from wal2lake.postgres.tables import Writer, await_running_transactions, heap_files
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
 from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, table_schema
@@ -155,27 +155,26 @@ class Snapshots:
         try:
             with errors_of(str(table)):
                 require_columns(table_schema(table))
-                return list(self._tasks(table, heap, snapshot, pace))
+                known = self._table(table)
+                self.plan(known, table, heap)
+                return [
+                    CopyTask(
+                        dsn=self.config.source.dsn,
+                        log=self.config.log.path,
+                        pipeline=self.config.pipeline.name,
+                        table=table,
+                        plan=known.plan,
+                        chunk=chunk,
+                        snapshot=snapshot,
+                        target=known.target,
+                        lsn=self._lsn,
+                        lock_timeout_s=pace.lock_timeout_s,
+                    )
+                    for chunk in _missing_chunks(known.folder, known.plan)
+                ]
         except TABLE_ERRORS as error:
             failed[str(table)] = error
             return []
-
-    def _tasks(self, table: PublishedTable, heap: str, snapshot: SnapshotIdentity, pace: Pace) -> Iterator[CopyTask]:
-        known = self._table(table)
-        self.plan(known, table, heap)
-        for chunk in _missing_chunks(known.folder, known.plan):
-            yield CopyTask(
-                dsn=self.config.source.dsn,
-                log=self.config.log.path,
-                pipeline=self.config.pipeline.name,
-                table=table,
-                plan=known.plan,
-                chunk=chunk,
-                snapshot=snapshot,
-                target=known.target,
-                lsn=self._lsn,
-                lock_timeout_s=pace.lock_timeout_s,
-            )
 
     def plan(self, known: Table, table: PublishedTable, heap: str) -> None:
         """Keep the plan under way, if what was read for it can stand beside what is read now; else make a new one.

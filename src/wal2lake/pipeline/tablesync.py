@@ -130,7 +130,7 @@ class TableSync:
         with self._applying:
             published = {str(table): table for table in self._batches.published()}
             for gone in (table for table in unread if str(table) not in published):
-                gone.give_up()
+                gone.forget()
         found = [published[str(table)] for table in unread if str(table) in published]
         yield [table for table in found if table.blocks <= _SMALL_BLOCKS]
         for table in sorted(found, key=attrgetter("blocks")):

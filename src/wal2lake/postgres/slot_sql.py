@@ -57,12 +57,12 @@ def slot_changes(
 def _collect_refusals(connection: Connection, refusals: list[Wal2LakeError]) -> Iterator[None]:
     """Gather what the block's warnings stand for where the server goes on without what was asked for (notices.py)."""
 
-    def hear(notice: Diagnostic) -> None:
+    def collect(notice: Diagnostic) -> None:
         if (refused := refusal_of(notice)) is not None:
             refusals.append(refused)
 
-    connection.add_notice_handler(hear)
+    connection.add_notice_handler(collect)
     try:
         yield
     finally:
-        connection.remove_notice_handler(hear)
+        connection.remove_notice_handler(collect)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
 
 from wal2lake.errors import ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
@@ -194,7 +193,15 @@ def slot_states(connection: Connection) -> list[SlotState]:
     """All rows of pg_replication_slots, by name."""
     with mapped_errors():
         rows = connection.execute("SELECT to_jsonb(s) FROM pg_replication_slots s ORDER BY slot_name").fetchall()
-    return [_state(row) for (row,) in rows]
+    known = {field.name for field in fields(SlotState)}
+    states = []
+    for (row,) in rows:
+        values = {name: value for name, value in row.items() if name in known}
+        for name, read in _READ.items():
+            if values.get(name) is not None:
+                values[name] = read(values[name])
+        states.append(SlotState(**values))
+    return states
 
 
 def require_slot(connection: Connection, name: str) -> SlotState:
@@ -228,12 +235,3 @@ def missing_slot(name: str) -> SlotMissingError:
     """The error for a slot that is not there."""
     hint = "It was dropped or never made: begin again with a new slot and snapshot."
     return SlotMissingError(f"There is no replication slot {name}.", hint=hint)
-
-
-def _state(row: dict[str, Any]) -> SlotState:
-    known = {field.name for field in fields(SlotState)}
-    values = {name: value for name, value in row.items() if name in known}
-    for name, read in _READ.items():
-        if values.get(name) is not None:
-            values[name] = read(values[name])
-    return SlotState(**values)

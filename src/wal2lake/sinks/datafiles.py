@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wal2lake.sinks.base import Bound, FileAction
-from wal2lake.sinks.failures import using_file
 from wal2lake.sinks.folder import Folder
+from wal2lake.sinks.sink_errors import using_file
 
 FILE_BYTES: Final = 128 << 20
 ROW_GROUP_ROWS: Final = 1 << 20

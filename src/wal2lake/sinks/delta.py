@@ -34,9 +34,9 @@ from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
 from wal2lake.sinks.delta_statistics import statistics_json
-from wal2lake.sinks.failures import failure
 from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
+from wal2lake.sinks.sink_errors import failure
 
 PROPERTIES: Final = {
     "delta.checkpointInterval": "20",

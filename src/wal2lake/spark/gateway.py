@@ -32,14 +32,16 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     if SparkContext._gateway is not None:  # noqa: SLF001 - as PySpark asks; there is no public name for it
         return
     reading, writing = os.pipe()
-    told = threading.Thread(target=_tell, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True)
-    told.start()
+    forwarder = threading.Thread(
+        target=_forward_stderr, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True
+    )
+    forwarder.start()
     try:
         with _submit_arguments(settings):
             gateway = launch_gateway(popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writing)
-        told.join(2.0)  # why Java did not start is said before anybody says that it did not
+        forwarder.join(2.0)  # why Java did not start is said before anybody says that it did not
         raise
     os.close(writing)
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
@@ -66,7 +68,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"[\\:=#!\s]", lambda found: _ESCAPED.get(found[0], "\\" + found[0]), text)
 
 
-def _tell(stderr: IO[bytes]) -> None:
+def _forward_stderr(stderr: IO[bytes]) -> None:
     """Pass on what the JVM says, line by line, to where standard error goes at the time."""
     with stderr:
         for line in stderr:

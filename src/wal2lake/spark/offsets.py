@@ -46,7 +46,10 @@ class Offsets:
         Without ``start`` (Spark 4.0, 4.1) the batch continues from the last end this process has seen, and the first
         one after a restart is not limited, since nothing says where it starts.
         """
-        self._refresh()
+        now = self._clock()
+        if now - self._refreshed >= REFRESH_SECONDS:
+            self._log.refresh()
+            self._refreshed = now
         if start is not None:
             self._last = start["lsn"]
             self._release(self._last)
@@ -88,12 +91,6 @@ class Offsets:
     def _end(self) -> int:
         newest = int(self._log.last_end_lsn)
         return newest if self._target is None else min(newest, self._target)
-
-    def _refresh(self) -> None:
-        now = self._clock()
-        if now - self._refreshed >= REFRESH_SECONDS:
-            self._log.refresh()
-            self._refreshed = now
 
     def _release(self, lsn: int) -> None:
         if self._options.consumer is not None and lsn > self._released:

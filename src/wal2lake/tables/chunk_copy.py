@@ -20,8 +20,8 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection, connect
+from wal2lake.postgres.live_tables import heap_files, live_columns
 from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
-from wal2lake.postgres.tables import heap_files, live_columns
 from wal2lake.tables.chunks import columns_as_read, planned_schema
 from wal2lake.tables.failures import reading_table
 from wal2lake.tables.landing import target_schema

@@ -25,7 +25,7 @@ from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection
-from wal2lake.postgres.tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
+from wal2lake.postgres.live_tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunks import columns_as_read, require_columns
 from wal2lake.tables.landing import target_schema

@@ -21,7 +21,7 @@ from wal2lake.apply.row_index import RowIndex
 from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import published_tables
-from wal2lake.postgres.tables import rows_by_key
+from wal2lake.postgres.live_tables import rows_by_key
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunks import columns_as_read, table_schema
 from wal2lake.tables.evolve import SourceRelation

@@ -153,7 +153,7 @@ class Table:
         """The target has followed the table's schema so far."""
         self._change(followed=followed)
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
         if not self.in_lake:
             self._set_state(TableState())

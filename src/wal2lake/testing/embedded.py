@@ -160,7 +160,9 @@ class EmbeddedPostgres:
         return done
 
     def _as_user(self) -> dict[str, Any]:
-        base: dict[str, Any] = {"cwd": str(self._root), "env": _environment()}
+        # the caller's libpq variables must not reach the server's own programs
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PG")} | {"LC_ALL": "C"}
+        base: dict[str, Any] = {"cwd": str(self._root), "env": environment}
         if self._user is None:
             return base
         return {**base, "user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
@@ -186,11 +188,6 @@ class EmbeddedPostgres:
         shutil.rmtree(self._sockets, ignore_errors=True)
         if not self._keep:
             shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _environment() -> dict[str, str]:
-    """The caller's libpq variables must not reach the server's own programs."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _free_port() -> int:

@@ -64,8 +64,7 @@ class Archive:
         while (member := self._header(source)) is not None:
             with _named(member.name, source):
                 path = inside(member.name)
-                if any(path.startswith(link + "/") for link in self._links):
-                    raise ProtocolError(f"The archive has {path!r}, which lies below the link of a tablespace.")
+                self.refuse_below_link(path)
                 if member.type in _FILES:
                     yield self._file(source, member, path)
                 elif member.isdir():
@@ -87,6 +86,11 @@ class Archive:
         if member.size < 0 or (member.size and member.type not in _FILES):
             raise ProtocolError(f"The archive gives {member.name!r} {member.size} bytes.", offset=at)
         return member
+
+    def refuse_below_link(self, path: str) -> None:
+        """Raise ProtocolError for a path that leads through the link of a tablespace."""
+        if any(path.startswith(link + "/") for link in self._links):
+            raise ProtocolError(f"The archive has {path!r}, which lies below the link of a tablespace.")
 
     def _file(self, source: _Source, member: tarfile.TarInfo, path: str) -> File:
         checksum = new_hash(self._checksums)

@@ -58,18 +58,15 @@ class WalSegment:
         self.begin = LSN(lsn - lsn % size)
         self.end = LSN(self.begin + size)
         self._path = folder / (self.name + PARTIAL)
+        # a partial file of an earlier run is written over from its begin; zeros lie behind what has come
         with writing(self._path):
-            self._file: BinaryIO = self._open(size, mode)
-
-    def _open(self, size: int, mode: int) -> BinaryIO:
-        """A partial file of an earlier run is written over from its begin; zeros lie behind what has come."""
-        if self._path.exists() and self._path.stat().st_size not in (0, size):
-            raise ProtocolError(f"{self._path} has not the size of a WAL segment.", hint="Move it away.")
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.fchmod(descriptor, mode)
-        os.posix_fallocate(descriptor, 0, size)
-        flush(self._path.parent)
-        return os.fdopen(descriptor, "r+b")
+            if self._path.exists() and self._path.stat().st_size not in (0, size):
+                raise ProtocolError(f"{self._path} has not the size of a WAL segment.", hint="Move it away.")
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            os.fchmod(descriptor, mode)
+            os.posix_fallocate(descriptor, 0, size)
+            flush(self._path.parent)
+            self._file: BinaryIO = os.fdopen(descriptor, "r+b")
 
     def write(self, lsn: int, data: bytes | memoryview) -> None:
         with writing(self._path):

@@ -12,7 +12,7 @@ from wal2lake.errors import InterruptedByUser, Wal2LakeError
 INTERRUPTS: Final = (KeyboardInterrupt, InterruptedByUser)  # Ctrl-C, which is nobody's failure
 
 
-def told(error: BaseException, module: str) -> str:
+def describe_error(error: BaseException, module: str) -> str:
     """``ValueError at mine.py, line 12.``: the innermost line of the plugin's ``module`` where one is in the traceback,
     for what it called may be a library's."""
     if isinstance(error, Wal2LakeError):
