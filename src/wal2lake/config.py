@@ -84,9 +84,12 @@ class PipelineConfig:
     snapshot_chunk_bytes: int = 64 << 20
     unrepresentable: Literal["error", "null"] = "error"
     text_columns: tuple[str, ...] = ()
+    on_unfollowable: Literal["resync", "quarantine"] = "resync"
+    resync_max_bytes: int = 10 << 30
 
     def __post_init__(self) -> None:
-        _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes")
+        _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes", "resync_max_bytes")
+        _one_of(self, "on_unfollowable", "resync", "quarantine")
         _one_of(self, "unrepresentable", "error", "null")
         for column in self.text_columns:
             if len(split_qualified(column)) != 3:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-RESYNC: Final = "Stop the pipeline and call `wal2lake resync` with the table's name: the next run reads it anew."
+RESYNC: Final = "Call `wal2lake resync` with the table's name: it is read anew."
 
 
 class Wal2LakeError(Exception):

@@ -168,6 +168,10 @@ def test_a_table_left_out_and_a_slot_dropped_are_told_of(tmp_path: Path, started
         server.psql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
         server.psql("CREATE PUBLICATION wal2lake FOR ALL TABLES")
         _wal2lake("init", "--dsn", server.dsn, folder=tmp_path)
+        settings = tmp_path / "wal2lake.toml"
+        settings.write_text(
+            settings.read_text().replace('on_unfollowable = "resync"', 'on_unfollowable = "quarantine"')
+        )
         process = _start_run(tmp_path, started)
         _await_rows(tmp_path, "public/t", 1)
         server.psql("ALTER TABLE t RENAME v TO w")

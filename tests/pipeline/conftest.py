@@ -67,7 +67,7 @@ class Site:
             source=SourceConfig(dsn=self.dsn, publication="pub", slot=self.name),
             log=LogConfig(path=str(folder / "log")),
             lake=LakeConfig(path=str(folder / "lake"), mode=mode),
-            pipeline=PipelineConfig(**{"trigger_seconds": 0.1, **pipeline}),
+            pipeline=PipelineConfig(**{"trigger_seconds": 0.1, "on_unfollowable": "quarantine", **pipeline}),
         )
         return self.config
 
@@ -130,7 +130,11 @@ class Site:
 
     def synchronize(self, batches: Batches) -> None:
         """What a thread does beside the stream."""
-        TableSync(batches, FairLock(), self.waiting, lambda: self.position).synchronize()
+        sync = TableSync(batches, FairLock(), self.waiting, lambda: self.position)
+        for _ in range(5):  # what catches up may turn out to have to be read anew
+            sync.synchronize()
+            if not batches.tables.synchronizing():
+                break
 
     def batches(self, log: ChangeLog) -> Batches:
         tables = Tables(self.config)
@@ -153,6 +157,13 @@ class Site:
 
     def lake_table(self, table: str) -> pa.Table:
         return DeltaTable(f"{self.config.lake.path}/{table.replace('.', '/')}").to_pyarrow_table()
+
+    def log(self) -> ChangeLog:
+        return ChangeLog.open(self.config.log.path)
+
+    def folder_of_lake(self, table: str) -> Path:
+        """Of a table of the schema public."""
+        return Path(self.config.lake.path) / "public" / table
 
     def folder(self, table: str) -> TableFolder:
         namespace, name = table.split(".")
@@ -212,11 +223,11 @@ class LocalEngine:
     """
 
     def __init__(self, site: Site, starting: Callable[[], object] = lambda: None) -> None:
-        self._site = site
+        self.site = site
         self._starting = starting
 
     def committed_lsn(self) -> int | None:
-        return self._site.position or None
+        return self.site.position or None
 
     def __enter__(self) -> LocalJobs:
         self._starting()
@@ -226,7 +237,7 @@ class LocalEngine:
         return None
 
     def stream(self, beginning: int, batch: Callable[[int, int, int], None], *, available_now: bool) -> LocalStream:
-        return LocalStream(self._site, beginning, batch)
+        return LocalStream(self.site, beginning, batch)
 
 
 class LocalStream:

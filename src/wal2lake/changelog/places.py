@@ -8,6 +8,7 @@
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables.py)
+    requests/<pipeline>/…      what somebody wants of a table, until the pipeline does it (requests.py)
     status/                    what capture and pipeline say of themselves (status.py), and the logs of `run`'s children
     checkpoints/<pipeline>/    Spark's own
 """
@@ -23,6 +24,7 @@ SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "bar
 FOLDERS: Final = (SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
+_REQUESTS = "requests"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 
 
@@ -37,6 +39,14 @@ def pipeline_lock(pipeline: str) -> str:
 
 def table_folder(pipeline: str, namespace: str, name: str) -> str:
     return f"{tables_of(pipeline)}/{_encode(namespace)}.{_encode(name)}"
+
+
+def requests_of(pipeline: str) -> str:
+    return f"{_REQUESTS}/{pipeline}"
+
+
+def request_document(pipeline: str, namespace: str, name: str) -> str:
+    return f"{requests_of(pipeline)}/{_encode(namespace)}.{_encode(name)}.json"
 
 
 def table_of(folder: str) -> tuple[str, str]:

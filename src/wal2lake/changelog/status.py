@@ -18,7 +18,7 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.errors import ConfigError, LogCorruptError
 from wal2lake.lsn import LSN
 
-TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined"]
+TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped"]
 _NOWHERE = LSN(0)
 
 

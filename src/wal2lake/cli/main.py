@@ -9,7 +9,7 @@ import psycopg
 import typer
 
 from wal2lake import __version__
-from wal2lake.cli import inspect, log, protocol, running, setup
+from wal2lake.cli import inspect, log, protocol, running, setup, tables
 from wal2lake.cli.output import say
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.files import Trouble, disk_full, trouble
@@ -41,10 +41,11 @@ app.command(rich_help_panel=_BEGIN)(setup.drop)
 app.command(rich_help_panel=_RUN)(running.run)
 app.command(rich_help_panel=_RUN)(running.capture)
 app.command(rich_help_panel=_RUN)(running.pipeline)
-app.command(rich_help_panel=_RUN)(running.resync)
+app.command(rich_help_panel=_RUN)(tables.resync)
 app.command(rich_help_panel=_RUN)(running.demo)
 app.command(rich_help_panel=_LOOK)(inspect.status)
 app.command(rich_help_panel=_LOOK)(inspect.verify)
+app.command(rich_help_panel=_LOOK)(tables.tables)
 app.add_typer(log.app, name="log", rich_help_panel=_LOOK)
 app.add_typer(protocol.app)
 

@@ -90,25 +90,6 @@ def _showing_progress(role: str, log_path: str) -> Iterator[None]:
         thread.join()
 
 
-@with_config
-def resync(
-    config: Config,
-    tables: Annotated[list[str], typer.Argument(help="Tables as schema.name.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print where the old tables are as JSON.")] = False,
-) -> None:
-    """Have tables read anew by the next run, as after a schema change that cannot be followed.
-
-    The pipeline must not run. Old tables stay in the lake under another name, for you to keep or delete.
-    """
-    from wal2lake.tables.resync import resync as resync_tables  # noqa: PLC0415 - the core installs without Arrow and Spark
-
-    moved = resync_tables(config, tables)
-    for table, folder in moved.items():
-        say(f"{table} will be read anew." + (f" What it was lies in {folder}." if folder else ""))
-    if as_json:
-        print_json(moved)
-
-
 def demo(
     seconds: Annotated[
         float, typer.Option(help="How long the workload goes on once all tables are in the lake.")

@@ -28,7 +28,7 @@ from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
+from wal2lake.sinks.base import FileAction, NotACopyError, Sink, SinkState
 from wal2lake.tables.committed import CommittedChanges, DecodeRules, open_log, read_extent
 from wal2lake.tables.evolve import Fill, SourceRelation
 from wal2lake.tables.failures import reading_log
@@ -218,10 +218,10 @@ def not_yet_applied(found: CommittedChanges, applied: int, snapshot: SnapshotIde
 
 
 def standing(sink: Sink, relation: str) -> SinkState:
-    """How a table that was read into the lake stands there. Raises TargetError when it is gone."""
+    """How a table that was read into the lake stands there. Raises NotACopyError when it is gone."""
     state = sink.state()
     if state is None:
-        raise TargetError(f"The lake has lost the table at {sink.uri}.", hint=RESYNC, relation=relation)
+        raise NotACopyError(f"The lake has lost the table at {sink.uri}.", hint=RESYNC, relation=relation)
     return state
 
 

@@ -29,11 +29,12 @@ from wal2lake.pipeline.batch_errors import BatchErrors
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.live_tables import table_sizes
 from wal2lake.sinks.base import FileAction
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.committed import DecodeRules
 from wal2lake.tables.evolve import Follower, SourceRelation
-from wal2lake.tables.failures import quarantine_error
+from wal2lake.tables.failures import UNFOLLOWABLE, quarantine_error
 from wal2lake.tables.table import Table, Tables
 
 if TYPE_CHECKING:
@@ -68,24 +69,39 @@ class Batches:
         error kept it from is left to the next one. Raises LockedError (see ``catalog_session``).
         """
         self._retry_quarantined()
+        self.tables.answer(end)
         unread = []
         for published in self.published():
             table = self._table(published)
-            if not table.in_lake and not table.synchronizing and not (self._discovered and table.quarantine):
+            left_out = table.quarantine is not None and (self._discovered or table.quarantine.skipped)
+            if not table.in_lake and not table.synchronizing and not left_out:
                 unread.append(published)
         if beside or end > self._log.start_lsn or self.tables.some_in_lake:
             for published in unread:
                 self._table(published).begin(end)
         elif unread:
-            self.quarantine(self.snapshots.take(unread))
+            self.quarantine(self.snapshots.take(self.readable(unread)))
         self._discovered = True
 
     def _retry_quarantined(self) -> None:
         """The tables of the lake that were left out when the last run ended, published or not."""
         for table in () if self._retried else self.tables:
-            if table.quarantine is not None and table.in_lake:
+            if table.quarantine is not None and not table.quarantine.skipped and table.in_lake:
                 table.retry()
         self._retried = True
+
+    def readable(self, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
+        """Those of ``tables`` that may be read; one that is too large to be read anew unasked is quarantined."""
+        most = self.config.pipeline.resync_max_bytes
+        unasked = [table.relation_id for table in tables if self._table(table).is_anew_unasked]
+        sizes: dict[int, int] = {}
+        if unasked:
+            with catalog_session(self.config.source.dsn) as connection:
+                sizes = table_sizes(connection, unasked)
+        for table in tables:
+            if sizes.get(table.relation_id, 0) > most:
+                self._table(table).refuse_anew(sizes[table.relation_id], most)
+        return [table for table in tables if sizes.get(table.relation_id, 0) <= most]
 
     def quarantine(self, failed: dict[str, Wal2LakeError]) -> None:
         """Tables, by name, that could not be read."""
@@ -151,7 +167,9 @@ class Batches:
             (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
         finally:
             for item, reason in errors.failed.values():
-                self._table_of(item).set_quarantine(reason, item.start)
+                table = self._table_of(item)
+                leave = table.read_anew if isinstance(reason, UNFOLLOWABLE) else table.set_quarantine
+                leave(reason, item.start)
         return errors
 
     def _plan_tasks(self, item: TableBatch, announced: bool) -> list[ApplyTask]:

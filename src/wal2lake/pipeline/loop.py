@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.requests import Requests
 from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
 from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.engine import BatchStream, Engine, Jobs
@@ -120,6 +121,9 @@ class Pipeline:
             self._wait(stream)
             synchronized = not sync.tick()
             self._progress.advance(stream.lsn)
+            if self._asked():
+                with self._applying:
+                    self._batches.tables.answer(self._progress.applied)
             if until is not None and synchronized and self._progress.reached(until):
                 break
             if time.monotonic() - discovered >= _HOUSEKEEPING_S:
@@ -132,6 +136,10 @@ class Pipeline:
             sync.finish()  # the log as it is, for all tables
         with self._applying:
             self._trim(log)  # a run of few seconds had no other turn
+
+    def _asked(self) -> bool:
+        """Somebody wants something of a table; asked of a folder that is mostly not there."""
+        return next(Requests(self._config.log.path, self._config.pipeline.name).all(), None) is not None
 
     def _trim(self, log: ChangeLog) -> None:
         log.refresh()

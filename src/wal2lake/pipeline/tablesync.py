@@ -131,7 +131,7 @@ class TableSync:
             published = {str(table): table for table in self._batches.published()}
             for gone in (table for table in unread if str(table) not in published):
                 gone.forget()
-        found = [published[str(table)] for table in unread if str(table) in published]
+            found = self._batches.readable([published[str(table)] for table in unread if str(table) in published])
         yield [table for table in found if table.blocks <= _SMALL_BLOCKS]
         for table in sorted(found, key=attrgetter("blocks")):
             if table.blocks > _SMALL_BLOCKS:

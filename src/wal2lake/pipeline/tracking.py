@@ -129,9 +129,11 @@ class ProgressTracker:
             status.chunks_done = table.folder.documents.count_chunks(plan.plan_id)
         status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
-        status.rows = self._count_rows(table, status.changes) if table.in_lake else 0
-        quarantine = table.quarantine
+        anew, quarantine = table.state.anew, table.quarantine
+        status.rows = self._count_rows(table, status.changes) if table.in_lake or anew else 0
         status.reason = quarantine.reason if quarantine else None
+        if anew and not quarantine and not table.in_lake:
+            status.reason = f"Read anew: {anew.reason}"
         applied = self._applied if table.ready else table.applied_lsn
         status.applied_lsn = LSN(applied or 0)
         status.state = self._state(table)
@@ -154,7 +156,7 @@ class ProgressTracker:
 
     def _state(self, table: Table) -> TableStage:
         if table.quarantine:
-            return "quarantined"
+            return "skipped" if table.quarantine.skipped else "quarantined"
         if not table.in_lake:
             return "snapshot"
         if not table.ready:

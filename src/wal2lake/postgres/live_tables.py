@@ -45,6 +45,15 @@ def heap_files(connection: Connection, relation_ids: Sequence[int]) -> dict[int,
         return dict(connection.execute(_HEAP_FILES, [list(relation_ids)]).fetchall())
 
 
+def table_sizes(connection: Connection, relation_ids: Sequence[int]) -> dict[int, int]:
+    """OID → bytes on disk without indexes, TOASTed values included; of a partitioned table all its partitions'.
+
+    Source: PostgreSQL documentation, "System Administration Functions", pg_table_size, pg_partition_tree.
+    """
+    with mapped_errors():
+        return dict(connection.execute(_SIZES, [list(relation_ids)]).fetchall())
+
+
 def live_columns(connection: Connection, relation_id: int) -> Mapping[str, LiveColumn]:
     """By name, the columns that the table has now; empty when there is no such table any more."""
     with mapped_errors():
@@ -155,6 +164,12 @@ _HEAP_FILES = """
 SELECT o.oid::bigint,
        coalesce((SELECT string_agg(pg_relation_filenode(t.relid)::text, ',' ORDER BY t.relid)
                    FROM pg_partition_tree(o.oid) t), pg_relation_filenode(o.oid)::text, '')
+  FROM unnest(%s::oid[]) o (oid)
+"""
+
+_SIZES = """
+SELECT o.oid::bigint,
+       coalesce((SELECT sum(pg_table_size(t.relid))::bigint FROM pg_partition_tree(o.oid) t), pg_table_size(o.oid), 0)
   FROM unnest(%s::oid[]) o (oid)
 """
 

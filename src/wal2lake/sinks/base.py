@@ -41,17 +41,23 @@ class TargetError(SinkError):
     """This target is not ours, not a copy, or cannot be one, however often it is tried; others are not concerned."""
 
 
+class NotACopyError(TargetError):
+    """The target lacks what a change builds on: only reading the table anew makes it a copy again."""
+
+
 @dataclass(frozen=True)
 class SinkState:
     """A target as it stands: its own version number, the LSN applied, its columns.
 
     ``converges_lsn``: up to there a change may build on a row that the target does not have (Sink.merge); 0: none.
+    ``plan_id``: of the snapshot that its rows began with, as commit_files was told; None: it was told none.
     """
 
     version: int
     applied_lsn: LSN
     schema: pa.Schema
     converges_lsn: LSN = _NOWHERE
+    plan_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,12 @@ class Sink(Protocol):
     def read_files(self, actions: Iterable[FileAction], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of files that ``write_files`` wrote, committed or not, in ``schema``'s columns."""
 
+    def without(self, actions: Sequence[FileAction], keys: pa.Table, schema: pa.Schema) -> list[FileAction]:
+        """Files of ``schema``'s columns that hold the rows of ``actions`` but for those with one of ``keys``.
+
+        Files that hold none of them stay; others' rows are written anew. Nothing is committed, nothing removed.
+        """
+
     def commit_files(
         self,
         actions: Sequence[FileAction],
@@ -103,8 +115,9 @@ class Sink(Protocol):
     ) -> bool:
         """Append the files, or ``replace`` all rows and columns by theirs.
 
-        ``applied`` None creates the target, which must not exist. ``plan_id`` (hexadecimal) names the snapshot of
-        which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that stands.
+        ``applied`` None creates the target, which must not exist. ``plan_id`` (12 hexadecimal digits) names the
+        snapshot of which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that
+        stands.
         """
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:

@@ -88,6 +88,16 @@ class DeltaSink:
         for action in actions:
             yield from read_batches(self._folder, action.path, schema)
 
+    def without(self, actions: Sequence[FileAction], keys: pa.Table, schema: pa.Schema) -> list[FileAction]:
+        """``Sink.without``; one pass over the files' key columns, and a rewrite of those that hold a key."""
+        nothing = schema.empty_table()
+        deletes = Folded(tuple(keys.column_names), False, nothing, keys, {}, nothing.select(keys.column_names))
+        with self._mapped_errors():
+            files = pa.table({"path": pa.array([action.path for action in actions], pa.string())})
+            rewrite = merge(CommittedFiles(self._folder, schema, files), deletes)
+            kept = [action for action in actions if action.path not in set(rewrite.removed)]
+            return [*kept, *write_data_files(self._folder, rewrite.batches, schema)]
+
     def commit_files(
         self,
         actions: Sequence[FileAction],
@@ -101,11 +111,7 @@ class DeltaSink:
         _refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
-            other = (
-                table is not None
-                and plan_id is not None
-                and table.transaction_version(self._snapshot_id) != int(plan_id, 16)
-            )
+            other = table is not None and plan_id is not None and self._state(table).plan_id != plan_id.zfill(12)
             if self._is_applied(table, lsn, applied, by_another=other):
                 return False
             if table is None:
@@ -204,7 +210,9 @@ class DeltaSink:
         applied = table.transaction_version(self._app_id)
         assert applied is not None
         converges = table.transaction_version(self._converges_id) or 0
-        return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges))
+        snapshot = table.transaction_version(self._snapshot_id)
+        plan_id = None if snapshot is None else f"{snapshot:012x}"
+        return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges), plan_id)
 
     def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told.

@@ -20,7 +20,7 @@ from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Ids, Mask, RowIndex, take
 from wal2lake.apply.unify import widens
 from wal2lake.errors import RESYNC, SchemaChangeError
-from wal2lake.sinks.base import TargetError
+from wal2lake.sinks.base import NotACopyError
 from wal2lake.sinks.datafiles import align, read_batches
 from wal2lake.sinks.folder import Folder
 
@@ -67,7 +67,7 @@ class Rewrite:
 
 
 def merge(target: CommittedFiles, folded: Folded | FoldedRows) -> Rewrite:
-    """Plan the commit that applies the fold. Raises TargetError when the target lacks a row that it builds on."""
+    """Plan the commit that applies the fold. Raises NotACopyError when the target lacks a row that it builds on."""
     if isinstance(folded, FoldedRows):
         return _merge_rows(target, folded)
     keys = pa.concat_tables([folded.upserts.select(folded.key), folded.deletes.select(folded.key)])
@@ -117,7 +117,7 @@ def _find(target: CommittedFiles, index: RowIndex, rows: pa.Table, copies: Ids |
         if len(hit.positions):
             found.append(hit)
     if left is not None and left.any():
-        raise TargetError(
+        raise NotACopyError(
             "A row that the source deleted or updated is not in the target, so the target is not a copy.",
             hint=RESYNC,
         )
@@ -174,7 +174,7 @@ def _fill_from_target(target: CommittedFiles, folded: Folded, index: RowIndex, h
     place = np.where(found >= 0, place[found], -1)
     for name, mask in folded.unknown.items():
         if (place[mask] < 0).any():
-            raise TargetError(
+            raise NotACopyError(
                 "An update leaves a TOASTed value unchanged in a row that the target does not have.",
                 hint=RESYNC,
                 column=name,

@@ -36,7 +36,8 @@ def failure(uri: str, error: Exception) -> Wal2LakeError:
     if kind is Trouble.PASSING or isinstance(error, MemoryError):
         return SinkUnavailableError(message, hint="It is tried again.")
     if kind is Trouble.MISPLACED or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
-        return TargetError(message, hint=f"A file is lost or damaged. Put it back, or: {RESYNC}")
+        hint = f"A file is lost or damaged. Put it back, or move the table's folder away. {RESYNC}"
+        return TargetError(message, hint=hint)
     return SinkError(message)
 
 

@@ -38,3 +38,8 @@ def exclusive(config: Config, stop: Event | None = None) -> Iterator[None]:
         patience_s = PATIENCE_S if stop else 0
         retry_while_in_use(lambda: stack.enter_context(held(storage, lock, in_use)), patience_s, stop or Event())
         yield
+
+
+def is_running(config: Config) -> bool:
+    """Whether a process runs this pipeline now."""
+    return storage_at(config.log.path).is_locked(pipeline_lock(config.pipeline.name))

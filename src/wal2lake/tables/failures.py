@@ -31,7 +31,7 @@ from wal2lake.errors import (
 )
 from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.postgres.errors import map_error
-from wal2lake.sinks.base import TargetError
+from wal2lake.sinks.base import NotACopyError, TargetError
 from wal2lake.tables.state import Quarantine
 from wal2lake.wire.command_text import quote_identifier
 
@@ -62,6 +62,9 @@ TABLE_ERRORS = (
     ServerError,
     DefectError,
 )
+
+# What happened to a table cannot be followed; reading the table anew makes it good.
+UNFOLLOWABLE = (SchemaChangeError, NotACopyError)
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""A snapshot's files become the table: one commit when one snapshot read them all, else a few, each done once.
+"""A snapshot's files become the table, in one commit: the table is made, or all that it was is exchanged.
 
-The rule: every commit carries an LSN of its own, the last of them the log's start, so whoever dies in between is
-continued by doing all of it again: a sink passes over what it has applied. Newer chunks win: rows of their keys are
-deleted from what older snapshots read before their files are committed. That goes in parts of so many rows, for their
-keys are held in memory.
+The rule: nobody ever sees a table that is missing or half-filled, and whoever dies is continued by doing it again: a
+table that holds the plan's rows already is left alone. Newer chunks win: rows of their keys are left out of what older
+snapshots read. That goes in parts of so many rows, for their keys are held in memory.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from wal2lake.apply.envelope import envelope_schema
-from wal2lake.apply.fold import Folded
 from wal2lake.columnar.types import TableSchema
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.sinks.base import FileAction, Sink, TargetError
+from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.tables.chunks import planned_schema
 from wal2lake.tables.state import DoneChunk, Landed, SnapshotPlan
 from wal2lake.tables.table import Table
@@ -35,13 +33,24 @@ class SnapshotFiles:
 
 
 def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
-    """Commit the finished chunks of the table's plan so that it stands at ``lsn``; doing it again changes nothing."""
+    """Commit the finished chunks of the table's plan; doing it again changes nothing.
+
+    The table stands at ``lsn``, where the log begins, then; if it is read anew where it fell out of the stream, so that
+    its LSN never goes back.
+    """
     plan, target = table.plan, table.target
     chunks = sorted(table.folder.chunks(plan.plan_id).values(), key=lambda chunk: chunk.number)
     stages = stages_of(chunks)
-    schema = planned_schema(plan, *name)
-    parts = [part for stage in stages[1:] for part in parts_of(stage)]
-    commit_stages(target.sink(), [stages[0], *parts], plan, target_schema(schema, target), lsn)
+    sink = target.sink()
+    state = sink.state()
+    if state is None or state.plan_id != plan.plan_id:
+        if table.state.anew is not None:
+            lsn = max(lsn, table.state.needs_lsn or 0, state.applied_lsn if state else 0)
+        _require_replaceable(sink, state, target, lsn)
+        schema = target_schema(planned_schema(plan, *name), target)
+        standing = None if state is None else state.applied_lsn
+        actions = joined(sink, stages, plan, schema)
+        sink.commit_files(actions, lsn, schema, standing, replace=state is not None, plan_id=plan.plan_id)
     converges = max(stage.snapshot.bound_lsn for stage in stages) if len(stages) > 1 else 0
     table.land(Landed(plan.plan_id, lsn, tuple(stage.snapshot for stage in stages), converges))
 
@@ -72,35 +81,28 @@ def parts_of(stage: SnapshotFiles) -> list[SnapshotFiles]:
     return parts
 
 
-def commit_stages(sink: Sink, stages: Sequence[SnapshotFiles], plan: SnapshotPlan, schema: pa.Schema, lsn: int) -> None:
-    """Commit the oldest files, then for each later stage delete the keys it read, and commit its files.
-
-    The first bears the plan's id: a table that stands at the same LSN by another snapshot is replaced like any other.
-    The 2n − 1 commits of n stages take the last LSNs up to ``lsn``: below the log's start, where nothing else is.
-    """
+def joined(sink: Sink, stages: Sequence[SnapshotFiles], plan: SnapshotPlan, schema: pa.Schema) -> list[FileAction]:
+    """Files with the rows of all stages, of each key the one that the newest snapshot read."""
     assert plan.key or len(stages) == 1, "rows without a key cannot come from several snapshots"
-    at = lsn - 2 * (len(stages) - 1)
-    standing = _standing(sink, lsn)
-    sink.commit_files(stages[0].actions, at, schema, standing, replace=standing is not None, plan_id=plan.plan_id)
-    for stage in stages[1:]:
-        sink.merge(_deletes(sink, stage, plan.key, schema), at + 1, at)
-        sink.commit_files(stage.actions, at + 2, schema, at + 1)
-        at += 2
+    keys = pa.schema([schema.field(name) for name in plan.key])
+    actions = stages[0].actions
+    for part in (part for stage in stages[1:] for part in parts_of(stage)):
+        read = pa.Table.from_batches(sink.read_files(part.actions, keys), keys)
+        actions = [*sink.without(actions, read, schema), *part.actions]
+    return actions
 
 
-def _standing(sink: Sink, lsn: int) -> int | None:
-    """Where the target stands: nowhere, within these commits, or where an earlier log left it, to be replaced."""
-    state = sink.state()
+def _require_replaceable(sink: Sink, state: SinkState | None, target: Target, lsn: int) -> None:
+    """What stands there is what this log brought, or an earlier one; and it is a mirror, for a history stays."""
+    if state is not None and target.mode == "append":
+        raise TargetError(
+            f"The table at {sink.uri} is a history, of which nothing is replaced, and what comes next does not follow.",
+            hint="Move it away: the table is read into a new one then.",
+            lsn=state.applied_lsn,
+        )
     if state is not None and state.applied_lsn > lsn:
         raise TargetError(
             f"The table at {sink.uri} is ahead of this change log: another log's changes are in it.",
             hint="Move it away, or choose another lake.path or pipeline.name.",
             lsn=state.applied_lsn,
         )
-    return None if state is None else state.applied_lsn
-
-
-def _deletes(sink: Sink, stage: SnapshotFiles, key: Sequence[str], schema: pa.Schema) -> Folded:
-    keys = pa.schema([schema.field(name) for name in key])
-    deletes = pa.Table.from_batches(sink.read_files(stage.actions, keys), keys)
-    return Folded(tuple(key), False, schema.empty_table(), deletes, {}, keys.empty_table())

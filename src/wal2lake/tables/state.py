@@ -105,11 +105,28 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why a table is left out: the error's class and sentence, and since when (Unix seconds)."""
+    """Why a table is left out: the error's class and sentence, and since when (Unix seconds).
+
+    ``skipped``: somebody wants it so; it is not tried again, and is no failure.
+    """
 
     error: str
     reason: str
     since: float
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """Why a table that was in the lake is read anew, or last was: the error's class and sentence, and since when (Unix
+    seconds). ``asked``: somebody wants it, whatever the table's size. ``times``: how often since it last stood where
+    the stream did."""
+
+    error: str
+    reason: str
+    since: float
+    asked: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +135,8 @@ class TableState:
 
     ``needs_lsn``: all that commits above it must stay in the log for this table; None: what the stream needs is
     enough. For one that is in the lake it is also how far the table is. ``quarantine`` is there just when it is
-    quarantined.
+    quarantined. ``anew`` without ``landed``: what the lake holds is what the table was, until what is read is swapped
+    in.
     """
 
     stage: Stage = "init"
@@ -127,6 +145,7 @@ class TableState:
     landed: Landed | None = None
     followed: Followed = field(default_factory=Followed)
     quarantine: Quarantine | None = None
+    anew: Anew | None = None
 
     @property
     def synchronizing(self) -> bool:
@@ -138,6 +157,7 @@ class TableState:
             "state": self.stage,
             "needs_lsn": None if self.needs_lsn is None else str(LSN(self.needs_lsn)),
             "quarantine": self.quarantine and asdict(self.quarantine),
+            "anew": self.anew and asdict(self.anew),
             "landed": self.landed
             and {
                 **asdict(self.landed),
@@ -161,6 +181,7 @@ class TableState:
             ),
             followed=_followed_from_json(document["followed"]),
             quarantine=document["quarantine"] and Quarantine(**document["quarantine"]),
+            anew=Anew(**document["anew"]) if document.get("anew") else None,
         )
 
 

@@ -2,29 +2,35 @@
 on it.
 
 The rule: the order between a transition and the stream is all that keeps the log from losing what a table needs. A
-table leaves the stream (``begin``, ``fall_behind``, ``set_quarantine``) before the stream goes on without it, and its
-document says from where the log has to keep its changes.
+table leaves the stream (``begin``, ``read_anew``, ``fall_behind``, ``set_quarantine``) before the stream goes on
+without it, and its document says from where the log has to keep its changes.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wal2lake.changelog.local import storage_at
+from wal2lake.changelog.requests import Requests
 from wal2lake.changelog.tables import known_tables
-from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError
+from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.tables.state import Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
+from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
+
+_IN_A_ROW: Final = 3  # a full read costs the source, and what three did not mend the fourth will not
+_ASKED: Final = "`wal2lake resync` was called."
+_logger = logging.getLogger(__name__)
 
 
 class Table:
@@ -34,6 +40,7 @@ class Table:
         self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
         self.target = Target.of(config, namespace, name)
         self._name = qualified(namespace, name)
+        self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
         self.state = self.folder.read()
         if self.state.stage == "catch_up" and self.state.needs_lsn is None:
             self.set_quarantine(
@@ -102,11 +109,49 @@ class Table:
 
         What an earlier try has read is void: who knows which changes went unheard since.
         """
-        self._set_state(TableState("init", LSN(lsn)))
+        self._set_state(TableState("init", LSN(lsn), anew=self.state.anew))
+
+    def read_anew(self, reason: Wal2LakeError, lsn: int, *, asked: bool = False) -> None:
+        """The lake's table may be no copy any more: it is read again beside the stream, which goes on without it.
+
+        ``lsn``: up to where it counts as applied, the batch's start, or where the stream stands; the log keeps what
+        commits above. The lake's table stays as it is, for readers too, until one commit puts what was read in its
+        place; then it catches up. Where that must not be (``pipeline.on_unfollowable``, append mode), it is
+        quarantined for ``reason``; so it is when it turns out to be too large, unless it was ``asked`` for, and when
+        three reads in a row have not brought it to where the stream is.
+        A table that is not in the lake is read anyhow: nothing changes. Durable when it returns.
+        """
+        if not (self.in_lake or (asked and self.quarantine)):
+            return
+        times = 1 if asked or self.state.anew is None else self.state.anew.times + 1
+        if times > _IN_A_ROW:
+            message = f"{reason.message} It was read anew {_IN_A_ROW} times, and never caught up."
+            reason = type(reason)(message, hint=reason.hint, relation=reason.relation, column=reason.column)
+        if times > _IN_A_ROW or not (asked or self._replaceable):
+            self.set_quarantine(reason, lsn)
+            return
+        told = reason.message + (f" [column {reason.column}]" if reason.column else "")
+        _logger.warning("%s is read anew, and swapped in when that is done: %s", self, told)
+        anew = Anew(type(reason).__name__, told, time.time(), asked, times)
+        self._set_state(TableState("init", LSN(lsn), anew=anew))
+
+    @property
+    def is_anew_unasked(self) -> bool:
+        """It is to be read anew, and nobody said that this may take whatever it takes."""
+        anew = self.state.anew
+        return anew is not None and not anew.asked and not self.in_lake
+
+    def refuse_anew(self, size: int, most: int) -> None:
+        """It has ``size`` bytes, more than may be read anew unasked: it is quarantined for why it should have been."""
+        assert self.state.anew is not None, "the table is to be read anew"
+        large = f"It has {size:,} bytes, more than pipeline.resync_max_bytes ({most:,}) lets be read anew unasked."
+        kept = Quarantine(self.state.anew.error, f"{self.state.anew.reason} {large} {RESYNC}", time.time())
+        self._change(stage="quarantined", needs_lsn=None, quarantine=kept, plan=None)
 
     def begin_copy(self, plan: SnapshotPlan) -> None:
         """It is read by ``plan``; whatever an earlier one had read is forgotten."""
-        self._set_state(TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan)))
+        state = TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan), anew=self.state.anew)
+        self._set_state(state)
         self.folder.documents.remove_chunks(but=plan.plan_id)
 
     def resume_copy(self) -> None:
@@ -128,10 +173,25 @@ class Table:
         if self.state.needs_lsn is not None:
             self.fall_behind(self.state.needs_lsn)
 
+    def try_again(self, lsn: int) -> None:
+        """One that was left out is tried again right now: it catches up, or is read beside the stream at ``lsn``."""
+        if self.quarantine is None:
+            return
+        if self.in_lake and self.state.needs_lsn is not None:
+            self.retry()
+        else:
+            self.read_anew(Wal2LakeError(self.quarantine.reason), lsn, asked=True)
+
+    def skip(self) -> None:
+        """It is left out for good, until it is asked for again, and the log keeps nothing for it."""
+        skipped = Quarantine("", "It was left out by `wal2lake tables --skip`.", time.time(), skipped=True)
+        self._change(stage="quarantined", needs_lsn=None, quarantine=skipped, plan=self.state.plan)
+
     def become_ready(self) -> None:
         """It stands where the stream does."""
         if not self.ready:
-            self._change(stage="ready", needs_lsn=None, quarantine=None)
+            anew = self.state.anew and replace(self.state.anew, times=0)
+            self._change(stage="ready", needs_lsn=None, quarantine=None, anew=anew)
 
     def set_quarantine(self, error: Exception, lsn: int) -> None:
         """Leave the table out; the log keeps what comes after ``lsn`` for it (0: it has to be read anew).
@@ -156,7 +216,7 @@ class Table:
     def forget(self) -> None:
         """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
         if not self.in_lake:
-            self._set_state(TableState())
+            self._set_state(TableState(anew=self.state.anew))
 
     def _change(self, **values: Any) -> None:
         self._set_state(replace(self.state, **values))
@@ -177,11 +237,35 @@ class Tables:
         self._config = config
         self._by_name: dict[str, Table] = {}
         self._some_landed = False
+        self._begin_resyncs()
         for namespace, name in known_tables(storage_at(config.log.path), config.pipeline.name):
             table = Table(config, namespace, name)
             self._some_landed |= table.in_lake
             if table.synchronizing or table.quarantine is not None:
                 self._by_name[str(table)] = table
+
+    def _begin_resyncs(self) -> None:
+        """Before any document is read: a damaged one may be why its table is to be read anew."""
+        requests = Requests(self._config.log.path, self._config.pipeline.name)
+        for request in requests.all():
+            if request.wish == "resync":
+                folder = TableFolder(self._config.log.path, self._config.pipeline.name, request.namespace, request.name)
+                folder.documents.remove()
+                folder.write(TableState(anew=Anew("", _ASKED, time.time(), asked=True)))
+                requests.done(request)
+
+    def answer(self, stream: int) -> None:
+        """Do what is wanted of tables by now; the stream stands at ``stream``. In a turn.
+
+        A table that is being read is let be until it is.
+        """
+        requests = Requests(self._config.log.path, self._config.pipeline.name)
+        for request in requests.all():
+            table = self.of(request.namespace, request.name)
+            if table.synchronizing and not table.in_lake:
+                continue
+            _WISHES[request.wish](table, stream)
+            requests.done(request)
 
     def __iter__(self) -> Iterator[Table]:
         return iter(list(self._by_name.values()))
@@ -203,5 +287,16 @@ class Tables:
         return [table for table in self if table.synchronizing]
 
     def quarantined(self) -> list[tuple[str, Quarantine]]:
-        """Those that are left out, by name, with their reasons."""
-        return [(str(table), table.quarantine) for table in self if table.quarantine is not None]
+        """Those that are left out and that nobody wanted to be, by name, with their reasons."""
+        return [(str(t), t.quarantine) for t in self if t.quarantine is not None and not t.quarantine.skipped]
+
+
+def _resync(table: Table, stream: int) -> None:
+    table.read_anew(Wal2LakeError(_ASKED), stream, asked=True)
+
+
+def _skip(table: Table, stream: int) -> None:
+    table.skip()
+
+
+_WISHES: Final = {"retry": Table.try_again, "resync": _resync, "skip": _skip}

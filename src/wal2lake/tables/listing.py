@@ -1,0 +1,47 @@
+"""How the tables stand, by their documents alone: any process may read them, whether the pipeline runs or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.tables import known_tables
+from wal2lake.lsn import LSN
+from wal2lake.names import qualified
+from wal2lake.tables.asking import require_known
+from wal2lake.tables.table_folder import TableFolder
+
+if TYPE_CHECKING:
+    from wal2lake.config import Config
+    from wal2lake.tables.state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTable:
+    """``state`` in the document's words, or skipped; ``since`` (ISO 8601, UTC) and ``reason`` why it is left out or was
+    last read anew, else ''; ``needs_lsn``: from where the log keeps its changes for this table alone."""
+
+    table: str
+    state: str
+    since: str
+    needs_lsn: LSN | None
+    reason: str
+
+
+def list_tables(config: Config, names: Sequence[str] = ()) -> list[ListedTable]:
+    """The tables that the pipeline knows, or ``names`` of them. Raises ConfigError for one that it does not know."""
+    storage, pipeline = ChangeLog.open(config.log.path).storage, config.pipeline.name
+    known = {qualified(*table): table for table in known_tables(storage, pipeline)}
+    chosen = require_known(config, names, known)
+    return [_listed(name, TableFolder(storage, pipeline, *known[name]).read()) for name in chosen]
+
+
+def _listed(name: str, state: TableState) -> ListedTable:
+    stage: str = "skipped" if state.quarantine and state.quarantine.skipped else state.stage
+    why = state.quarantine or state.anew
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(why.since)) if why else ""
+    reason = "" if why is None else why.reason if why is state.quarantine else f"Read anew: {why.reason}"
+    return ListedTable(name, stage, since, state.needs_lsn, reason)
