@@ -116,7 +116,7 @@ def test_doors_no_tablespace_goes_where_the_server_wants(
     content = tar([("x", FILE, b"x", "")])
     with pytest.raises(error) as refused:
         take(Backup(named, [("1.tar", content), ("base.tar", content)]), tmp_path)
-    assert error is ProtocolError or f"--tablespace-mapping {outside}=NEWDIR" in str(refused.value)
+    assert error is ProtocolError or f"-T {outside}=NEWDIR" in str(refused.value)
     assert [entry.name for entry in tmp_path.rglob("*")] == ["outside"]
 
 

@@ -61,7 +61,7 @@ def wal_segment_size(pgconn: PGconn) -> int:
 
 
 def data_directory_permissions(pgconn: PGconn) -> Permissions:
-    """What the server gives its own files, as initdb's ``--allow-group-access`` decides."""
+    """The modes that the server gives its own files: with group access or without, as initdb was told."""
     return GROUP if show(pgconn, "data_directory_mode") == "0750" else OWNER
 
 

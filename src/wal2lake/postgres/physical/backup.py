@@ -252,10 +252,10 @@ def _places(tablespaces: Sequence[Tablespace], options: BackupOptions) -> dict[i
         if os.path.isabs(location) and os.path.normpath(location) not in options.tablespaces:
             unmapped.append(location)
     if unmapped and options.format == "plain":
-        wanted = " ".join(f"--tablespace-mapping {shlex.quote(f'{location}=NEWDIR')}" for location in unmapped)
+        wanted = " ".join(f"-T {shlex.quote(f'{location}=NEWDIR')}" for location in unmapped)
         raise ConfigError(
             f"The server has tablespaces outside of its data directory: {', '.join(unmapped)}.",
-            hint=f"Say where each goes ({wanted}), or take format tar.",
+            hint=f"Map each to a folder of its own ({wanted}), or take format tar.",
         )
     return places
 
