@@ -63,7 +63,7 @@ def test_a_table_that_is_announced_again_and_has_not_changed_goes_on(site: Site)
 def test_a_column_that_was_there_and_is_published_later_stops(site: Site) -> None:
     one_table(site, "id int PRIMARY KEY, a text, b text", "1, 'a', 'b'", published="t (id, a)")
     site.sql("ALTER PUBLICATION pub SET TABLE t", "INSERT INTO t VALUES (2, 'a', 'b')")
-    stops(site, "before it was published")
+    stops(site, "what is published of it changed")
 
 
 @pytest.mark.parametrize("identity", ["FULL", "NOTHING"])
@@ -84,7 +84,6 @@ def test_a_key_that_names_one_row_no_more_stops(site: Site, identity: str, anew:
     "statement",
     [
         "ALTER TABLE t ADD UNIQUE (part)",
-        "ALTER TABLE t ALTER id TYPE bigint",
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD UNIQUE (id), ALTER id SET NOT NULL",
         "ALTER TABLE t RENAME CONSTRAINT t_pkey TO other",
         "REINDEX TABLE t",
@@ -102,12 +101,11 @@ def test_a_key_under_full_identity_that_still_names_one_row_is_followed(site: Si
         site.same("public.t")
 
 
-@pytest.mark.parametrize("gone", ["DROP TABLE t", "ALTER TABLE t RENAME id TO number"])
-def test_what_became_of_a_key_after_the_batch_says_nothing_about_it(site: Site, gone: str) -> None:
+def test_what_became_of_a_key_after_the_batch_says_nothing_about_it(site: Site) -> None:
     site.sql("CREATE TABLE public.t (id int PRIMARY KEY, n int)", "ALTER TABLE t REPLICA IDENTITY FULL")
     site.publish("t")
     site.run()
-    site.sql("INSERT INTO t VALUES (1, 1)", gone)
+    site.sql("INSERT INTO t VALUES (1, 1)", "DROP TABLE t")
     site.run()
     assert site.lake("public.t") == [(1, 1)]
 
@@ -118,17 +116,14 @@ def test_a_generated_column_that_is_published_later_stops(site: Site) -> None:
     site.publish("t")
     site.run()
     site.sql("ALTER PUBLICATION pub SET (publish_generated_columns = stored)", "INSERT INTO t VALUES (2)")
-    stops(site, "before it was published")
+    stops(site, "what is published of it changed")
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_column_that_was_not_published_for_a_while_stops(site: Site, steps: int) -> None:
+def test_a_column_that_was_not_published_for_a_while_stops(site: Site) -> None:
     one_table(site, "id int PRIMARY KEY, a text, b text", "1, 'a', 'b'")
     site.sql("ALTER PUBLICATION pub SET TABLE t (id, a)", "UPDATE t SET a = 'x', b = 'unseen'")
-    if steps == 2:
-        site.run()
     site.sql("ALTER PUBLICATION pub SET TABLE t", "INSERT INTO t VALUES (2, 'a', 'b')")
-    stops(site, "back after it was not published")
+    stops(site, "what is published of it changed")
 
 
 def test_a_batch_of_versions_that_is_tried_again_is_followed_again(site: Site) -> None:
@@ -160,6 +155,11 @@ def test_a_column_added_and_renamed_before_anybody_looked_stops(site: Site) -> N
         ("timestamp", "timestamp(0)", "'2024-01-01 00:00:00.7'"),
         ("float8", "float4", "0.1"),
         ("numeric", "numeric(50, 1)", "0.25"),
+        ("text", "varchar(3)", "'a    '"),
+        ("int", "bigint", "7"),
+        ("bigint", "int", "7"),
+        ("float4", "float8", "0.5"),
+        ("numeric(7, 2)", "numeric(5, 2)", "1.25"),
     ],
 )
 def test_a_type_change_that_rewrites_values_stops(site: Site, before: str, after: str, value: str) -> None:
@@ -167,19 +167,16 @@ def test_a_type_change_that_rewrites_values_stops(site: Site, before: str, after
     site.publish("t")
     site.run()
     site.sql(f"ALTER TABLE t ALTER x TYPE {after}", f"INSERT INTO t VALUES (2, {value})")
-    stops(site, "type changed")
+    stops(site, "was rewritten with other columns or types")
 
 
 @pytest.mark.parametrize(
     ("before", "after", "value"),
     [
         ("varchar(10)", "text", "'a'"),
-        ("text", "varchar(10)", "'a'"),
-        ("int", "bigint", "7"),
-        ("bigint", "int", "7"),
-        ("float4", "float8", "0.5"),
+        ("varchar(10)", "varchar(20)", "'a'"),
+        ("text", "varchar", "'a'"),
         ("numeric(5, 2)", "numeric(7, 2)", "1.25"),
-        ("numeric(7, 2)", "numeric(5, 2)", "1.25"),
         ("timestamp(3)", "timestamp", "'2024-01-01 00:00:00.125'"),
     ],
 )
@@ -188,11 +185,9 @@ def test_a_type_change_that_keeps_values_is_followed(site: Site, before: str, af
     site.sql(f"ALTER TABLE t ALTER x TYPE {after}", f"INSERT INTO t VALUES (2, {value})")
     site.run()
     site.same("public.t")
-    site.sql(f"INSERT INTO t VALUES (3, {value})", f"ALTER TABLE t ALTER x TYPE {before}")
-    site.sql(f"INSERT INTO t VALUES (4, {value})", "DELETE FROM t WHERE id = 1")
-    if before != "float4" and after != "timestamp":  # values would change there
-        site.run()
-        site.same("public.t")
+    site.sql(f"INSERT INTO t VALUES (3, {value})", "DELETE FROM t WHERE id = 1")
+    site.run()
+    site.same("public.t")
 
 
 @pytest.mark.parametrize(

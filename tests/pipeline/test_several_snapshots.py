@@ -213,6 +213,7 @@ def test_a_rewritten_heap_voids_what_was_read(site: Site, lose_keeper: Callable[
 
 def test_a_table_that_is_truncated_while_it_is_read_is_read_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     make_table(site)
+    site.configure_pipeline(on_unfollowable="resync")  # the last statement may come when all is read
     turns = iter(("TRUNCATE t", "ALTER TABLE t ALTER n TYPE bigint", "INSERT INTO t VALUES (1, 1, 'new', NULL)"))
 
     def meanwhile(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -222,8 +223,8 @@ def test_a_table_that_is_truncated_while_it_is_read_is_read_anew(site: Site, mon
         return outcomes + run_here(spark, task, items[1:])
 
     monkeypatch.setattr("tests.pipeline.conftest.LocalJobs.copy", meanwhile)
-    site.run()
-    site.run()
+    for _ in range(3):
+        site.run()
     site.same("public.t")
 
 

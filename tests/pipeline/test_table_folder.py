@@ -12,6 +12,7 @@ from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.tables import known_tables
 from wal2lake.errors import LogCorruptError, SlotInUseError
 from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog_rows import CatalogRows, ColumnRow, HeapFile
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
 from wal2lake.tables.state import (
@@ -32,6 +33,14 @@ PLAN = SnapshotPlan(
 )  # fmt: skip
 SNAPSHOT = SnapshotIdentity("00000003-00000002-1", 700, 705, (701,), LSN(0x16B3748))
 CHUNK = DoneChunk(0, 10, SNAPSHOT, (FileAction("a.parquet", 9, 1, 10, {"id": 0}, {"id": 1}, {"id": 10}),))
+ROWS = CatalogRows(
+    name="public.t",
+    published=("publication 16400 780", "table 16401 781"),
+    listed=True,
+    columns=(ColumnRow(1, "id", 23, -1, 779),),
+    files=(HeapFile(16390, 16390, "p", first=True, writer=779),),
+    labels=("16380 777",),
+)
 FOLLOWED = Followed({"id": 1}, ("digest",), {"id": (20, -1)})
 
 
@@ -54,6 +63,7 @@ def test_nothing_is_there_at_first(folder: TableFolder, tmp_path: Path) -> None:
         TableState("data_copy", None, PLAN, followed=Followed.of(PLAN)),
         TableState("catch_up", LSN(77), PLAN, Landed("p1", 60, (SNAPSHOT, SNAPSHOT), 70), FOLLOWED),
         TableState("ready", None, PLAN, Landed("p1", 60, (SNAPSHOT,)), replace(FOLLOWED, lapsed=("x",), lsn=9)),
+        TableState("unpublished", None, PLAN, Landed("p1", 60, (SNAPSHOT,)), FOLLOWED, rows=ROWS),
         TableState("quarantined", LSN(9), PLAN, None, FOLLOWED, Quarantine("SinkError", "No.", 1.5)),
     ],
     ids=lambda state: state.stage,

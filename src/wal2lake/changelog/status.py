@@ -18,7 +18,7 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.errors import ConfigError, LogCorruptError
 from wal2lake.lsn import LSN
 
-TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped"]
+TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished"]
 _NOWHERE = LSN(0)
 
 
@@ -63,7 +63,11 @@ class CaptureStatus(_Status):
 
 @dataclass(kw_only=True)
 class TableStatus:
-    """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began."""
+    """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began.
+
+    ``confirmed_lsn``: up to there a look at the catalog has confirmed that nothing was kept from the stream;
+    ``unconfirmed_since`` (Unix seconds): when that was, if more is applied by now.
+    """
 
     state: TableStage | Literal["waiting"] = "waiting"
     rows: int | None = None
@@ -73,6 +77,8 @@ class TableStatus:
     changes: int = 0
     changes_per_s: float = 0.0
     reason: str | None = None
+    confirmed_lsn: LSN = _NOWHERE
+    unconfirmed_since: float | None = None
 
 
 @dataclass(kw_only=True)

@@ -26,6 +26,8 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
+from wal2lake.pgoutput.codec import read_message
+from wal2lake.pgoutput.messages import Truncate
 from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, NotACopyError, Sink, SinkState
@@ -45,7 +47,7 @@ APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, fe
 class TableBatch:
     """One relation's part of a batch: all its changes in transactions with ``start`` < end LSN ≤ ``end``.
 
-    ``parts``: where they lie, in order: (extent, schema digest, number of changes).
+    ``parts``: where they lie, in order: (extent, schema digest, number of changes); ``truncates``: how many are.
     """
 
     relation_id: int
@@ -54,6 +56,7 @@ class TableBatch:
     start: int
     end: int
     parts: tuple[tuple[Extent, str, int], ...]
+    truncates: int = 0
 
     def __str__(self) -> str:
         return qualified(self.namespace, self.name)
@@ -97,13 +100,17 @@ def plan_batch(log: ChangeLog, start: int, end: int, rules: DecodeRules) -> list
 
 
 def by_relation(rows: Iterable[Mapping[str, Any]]) -> list[TableBatch]:
-    """Control rows (CONTROL_SCHEMA) of one batch, in the log's order, as one item per relation, by name."""
-    name = itemgetter("namespace", "table", "relation_id")
-    return [_table_batch(list(own)) for _, own in groupby(sorted(rows, key=name), key=name)]
+    """Control rows (CONTROL_SCHEMA) of one batch, in the log's order, as one item per relation, by name.
+
+    A relation that has several names in it is one all the same, by the last of them.
+    """
+    identity = itemgetter("relation_id")
+    items = [_table_batch(list(own)) for _, own in groupby(sorted(rows, key=identity), key=identity)]
+    return sorted(items, key=lambda item: (item.namespace, item.name, item.relation_id))
 
 
 def _table_batch(rows: Sequence[Mapping[str, Any]]) -> TableBatch:
-    first = rows[0]
+    first, last = rows[0], rows[-1]
     parts = tuple(
         (
             Extent(row["seq"], row["row_start"], row["row_stop"]),
@@ -112,9 +119,9 @@ def _table_batch(rows: Sequence[Mapping[str, Any]]) -> TableBatch:
         )
         for row in rows
     )
-    return TableBatch(
-        first["relation_id"], first["namespace"], first["table"], first["start_lsn"], first["end_lsn"], parts
-    )
+    truncates = sum(row["truncates"] for row in rows)
+    named = first["relation_id"], last["namespace"], last["table"]
+    return TableBatch(*named, first["start_lsn"], first["end_lsn"], parts, truncates)
 
 
 def split(batch: TableBatch) -> list[tuple[tuple[Extent, str, int], ...]]:
@@ -147,6 +154,30 @@ def schema_versions(
         if not seen:
             versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
     return versions
+
+
+def truncating(log: ChangeLog, batch: TableBatch, *, last: bool) -> set[int]:
+    """The xids of the relation's Truncates; ``last``: of those after which their transactions say no more of it.
+
+    Where the publication speaks of the root, another TRUNCATE in such a transaction, of a partition, leaves no trace.
+    """
+    found: dict[int, bool] = {}
+    for extent, _, _ in batch.parts if batch.truncates else ():
+        with reading_log(log.storage.where):
+            rows = log.read(extent)
+        columns = (rows.column(name).to_pylist() for name in ("xid", "tag", "relation_id", "payload"))
+        for xid, tag, relation_id, payload in zip(*columns, strict=True):
+            if tag == TRUNCATE and batch.relation_id in _truncated(payload):
+                found[xid] = True
+            elif relation_id == batch.relation_id and xid in found:
+                found[xid] = not last
+    return {xid for xid, explains in found.items() if explains}
+
+
+def _truncated(payload: bytes) -> tuple[int, ...]:
+    message = read_message(payload)
+    assert isinstance(message, Truncate)
+    return message.relation_ids
 
 
 def _change_xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:

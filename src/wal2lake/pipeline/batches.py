@@ -8,12 +8,12 @@ falls behind the stream, and catches up when the lock is gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import Wal2LakeError
+from wal2lake.errors import RESYNC, SchemaChangeError, Wal2LakeError
 from wal2lake.pipeline.apply import (
     ApplyTask,
     TableBatch,
@@ -23,16 +23,20 @@ from wal2lake.pipeline.apply import (
     schema_versions,
     split,
     standing,
+    truncating,
     write_changes,
 )
 from wal2lake.pipeline.batch_errors import BatchErrors
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.catalog_rows import CatalogRows, Look, look
+from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.live_tables import table_sizes
 from wal2lake.sinks.base import FileAction
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.committed import DecodeRules
+from wal2lake.tables.doubt import doubt, unexplained
 from wal2lake.tables.evolve import Follower, SourceRelation
 from wal2lake.tables.failures import UNFOLLOWABLE, quarantine_error
 from wal2lake.tables.table import Table, Tables
@@ -56,10 +60,68 @@ class Batches:
     def published(self) -> list[PublishedTable]:
         """The publication's tables as they are now, each known from then on. Raises LockedError."""
         with catalog_session(self.config.source.dsn) as connection:
-            found = published_tables(connection, self.config.source.publication)
+            return self._published(connection)
+
+    def _published(self, connection: Connection) -> list[PublishedTable]:
+        found = published_tables(connection, self.config.source.publication)
         for table in found:
             self.tables.of(table.namespace, table.name)
         return found
+
+    def look(self, end: int) -> list[PublishedTable]:
+        """See whether something may have been kept from the stream of a table in the lake; such a one is read anew.
+
+        ``end``: where the stream stands. Returns what is published. Raises LockedError.
+
+        It is no matter when that is asked, or how often: what was done in between has left its trace in the catalog.
+        """
+        with catalog_session(self.config.source.dsn) as connection:
+            published = self._published(connection)
+            known = [table for table in self.tables if table.in_lake and table.quarantine is None]
+            found = look(connection, self.config.source.publication, [table.plan.relation_id for table in known])
+        self._log.refresh()
+        named = {str(table): table.relation_id for table in published}
+        for table in known:
+            reason = self._doubt(table, named, found, end)
+            if reason is not None:
+                table.read_anew(SchemaChangeError(reason, hint=RESYNC, relation=str(table)), table.applied_lsn or end)
+        return published
+
+    def _doubt(self, table: Table, named: Mapping[str, int], found: Look, end: int) -> str | None:
+        """Why the lake's table may differ, as a sentence; ``named``: the OIDs of what is published, by name."""
+        oid, now_named = table.plan.relation_id, named.get(str(table))
+        table.published = now_named is not None
+        if now_named is None:
+            if oid in named.values():
+                table.leave()
+            return None
+        if now_named != oid:
+            return "The table was dropped, or renamed, and another has its name."
+        if table.state.stage == "unpublished":
+            return "The table had another name for a while."
+        noted, now = table.state.rows, found.rows.get(oid)
+        if noted is None or now is None:
+            return "It is not known by which catalog rows the table was read."
+        return doubt(noted, now, history=self.config.lake.mode == "append") or self._explain(table, now, found, end)
+
+    def _explain(self, table: Table, now: CatalogRows, found: Look, end: int) -> str | None:
+        """A Truncate that explains a file may be still to come, until the WAL of that time is applied."""
+        assert table.state.rows is not None, "there is something to compare with"
+        files = unexplained(table.state.rows, now, table.truncates)
+        if not files:
+            table.confirm(now, 0 if found.pending else found.lsn)
+            return None
+        if table.unexplained[0] != files:
+            table.unexplained = files, found.before_lsn
+        elif self._reached(table.applied_lsn or end, table.unexplained[1]):
+            return "The table, or a partition, has another file, and no TRUNCATE of the stream explains it."
+        return None
+
+    def _reached(self, applied: int, lsn: int) -> bool:
+        """All that had its commit record below ``lsn`` is applied."""
+        return applied >= lsn or (
+            self._log.durable_lsn() >= lsn and not self._log.transactions(applied, self._log.last_end_lsn).num_rows
+        )
 
     def discover(self, end: int, *, beside: bool = False) -> None:
         """See to every published table that is not in the lake; ``end``: where the stream stands.
@@ -71,7 +133,7 @@ class Batches:
         self._retry_quarantined()
         self.tables.answer(end)
         unread = []
-        for published in self.published():
+        for published in self.look(end):
             table = self._table(published)
             left_out = table.quarantine is not None and (self._discovered or table.quarantine.skipped)
             if not table.in_lake and not table.synchronizing and not left_out:
@@ -112,7 +174,7 @@ class Batches:
     def apply(self, start: int, end: int) -> None:
         """Apply the batch (start, end]."""
         self._log.refresh()
-        planned = [(item, self._table_of(item)) for item in plan_batch(self._log, start, end, self._rules)]
+        planned = [(item, self._table_of(item)) for item in self._plan(start, end)]
         for _, table in planned:
             self._begin_if_new(table, start)
         for item in self._apply_parts([item for item, table in planned if table.ready]).locked():
@@ -128,8 +190,7 @@ class Batches:
             self._log.refresh()
             reach = min(end, self._log.end_lsn_within(start, max_bytes=self.config.pipeline.max_bytes_per_trigger))
             step = reach if reach > start else end
-            planned = plan_batch(self._log, start, step, self._rules)
-            errors = self._apply_parts([item for item in planned if str(item) == str(table)])
+            errors = self._apply_parts([item for item in self._plan(start, step) if self._table_of(item) is table])
             for _, error in errors.others:
                 raise error
             if errors.failed:
@@ -139,6 +200,15 @@ class Batches:
                 return False
         table.become_ready()
         return True
+
+    def _plan(self, start: int, end: int) -> list[TableBatch]:
+        """What the batch holds, by the names that the lake has for it."""
+        found = plan_batch(self._log, start, end, self._rules)
+        return [
+            replace(item, namespace=table.namespace, name=table.name)
+            for item in found
+            for table in [self._table_of(item)]
+        ]
 
     def require_none_quarantined(self) -> None:
         """Raise the reason of the tables that are left out, if any are."""
@@ -183,6 +253,8 @@ class Batches:
         if not table.is_of(item.relation_id) and not versions:
             return []  # another table of this name, which was gone before this one was read
         table.require_relation(item.relation_id)
+        whole = table.state.rows is not None and len(table.state.rows.files) == 1
+        table.truncates |= truncating(self._log, item, last=not whole)
         source = SourceRelation(self.config.source.dsn, self.config.source.publication, item.relation_id)
         task = ApplyTask(
             log_path=self.config.log.path,
@@ -224,7 +296,7 @@ class Batches:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes
 
     def _table_of(self, item: TableBatch) -> Table:
-        return self.tables.of(item.namespace, item.name)
+        return self.tables.owner(item.relation_id, item.namespace, item.name)
 
     def _table(self, table: PublishedTable) -> Table:
         return self.tables.of(table.namespace, table.name)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 STATUS_S = 1.0
+_LOOK_S = 5.0  # sooner, where something was applied that no look has confirmed
 _HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
 _logger = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Pipeline:
                 raise
 
     def _watch(self, stream: BatchStream, sync: TableSync, until: int | None) -> None:
-        discovered = time.monotonic()
+        discovered, confirmed = time.monotonic(), self._progress.applied
         log = ChangeLog.open(self._config.log.path)  # this thread's own
         while stream.running and not self._stop.is_set():
             self._wait(stream)
@@ -126,13 +127,17 @@ class Pipeline:
                     self._batches.tables.answer(self._progress.applied)
             if until is not None and synchronized and self._progress.reached(until):
                 break
-            if time.monotonic() - discovered >= _HOUSEKEEPING_S:
+            due_s = _HOUSEKEEPING_S if confirmed == self._progress.applied else _LOOK_S
+            if time.monotonic() - discovered >= due_s:
                 with self._applying:
-                    self._discover(self._progress.applied)
+                    confirmed = self._progress.applied
+                    self._discover(confirmed)
                     self._trim(log)
                 discovered = time.monotonic()
         self._wait(stream)
         if not self._stop.is_set():
+            with self._applying:
+                self._discover(self._progress.applied)
             sync.finish()  # the log as it is, for all tables
         with self._applying:
             self._trim(log)  # a run of few seconds had no other turn

@@ -25,6 +25,7 @@ from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
 from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.tables.catalog_session import catalog_session
@@ -118,16 +119,18 @@ class Snapshots:
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))
             with SnapshotKeeper(settings.dsn) as keeper:
+                rows = rows_in(connection, settings.publication, unread, keeper.identity.name)
                 published = published_tables(connection, settings.publication)
                 tasks = [
                     task
                     for table in published
-                    if table.relation_id in unread
-                    for task in self._plan_tasks(table, heaps[table.relation_id], keeper.identity, pace, failed)
+                    if (own := rows.get(table.relation_id)) is not None
+                    for task in self._plan_tasks(table, heaps[table.relation_id], own, keeper.identity, pace, failed)
                 ]
                 cores = self._jobs.parallelism - pace.spare_cores
                 outcomes = self._run_in_waves(tasks, max(1, cores if pace.spare_cores else len(tasks)))
-        return _collect_failures(tasks[: len(outcomes)], outcomes, failed)
+        younger = any(table.relation_id in unread - rows.keys() for table in published)  # than the snapshot
+        return _collect_failures(tasks[: len(outcomes)], outcomes, failed) or younger
 
     def _run_in_waves(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
         """The outcomes in the tasks' order, up to one that would be that of all others too."""
@@ -147,6 +150,7 @@ class Snapshots:
         self,
         table: PublishedTable,
         heap: str,
+        rows: CatalogRows,
         snapshot: SnapshotIdentity,
         pace: Pace,
         failed: dict[str, Wal2LakeError],
@@ -156,7 +160,7 @@ class Snapshots:
             with errors_of(str(table)):
                 require_columns(table_schema(table))
                 known = self._table(table)
-                self.plan(known, table, heap)
+                self.plan(known, table, heap, rows)
                 return [
                     CopyTask(
                         dsn=self.config.source.dsn,
@@ -176,7 +180,7 @@ class Snapshots:
             failed[str(table)] = error
             return []
 
-    def plan(self, known: Table, table: PublishedTable, heap: str) -> None:
+    def plan(self, known: Table, table: PublishedTable, heap: str, rows: CatalogRows | None = None) -> None:
         """Keep the plan under way, if what was read for it can stand beside what is read now; else make a new one.
 
         Where it cannot, each round has a plan of its own, even if the last one read nothing yet: a task of a driver
@@ -184,11 +188,13 @@ class Snapshots:
         """
         settings, plan = self.config.pipeline, known.state.plan
         several = plan is not None and bool(plan.key) and self.config.lake.mode == "mirror"
-        if plan is not None and several and still_holds(plan, table, heap, settings.text_columns):
+        same = plan is not None and several and still_holds(plan, table, heap, settings.text_columns)
+        if same and known.state.rows == rows:
             known.resume_copy()
             return
         cores = self._jobs.parallelism
-        known.begin_copy(plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns))
+        fresh = plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns)
+        known.begin_copy(fresh, rows)
 
     def _is_read(self, table: PublishedTable) -> bool:
         known = self._table(table)

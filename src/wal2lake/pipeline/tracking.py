@@ -135,8 +135,12 @@ class ProgressTracker:
         if anew and not quarantine and not table.in_lake:
             status.reason = f"Read anew: {anew.reason}"
         applied = self._applied if table.ready else table.applied_lsn
-        status.applied_lsn = LSN(applied or 0)
+        status.applied_lsn, status.confirmed_lsn = LSN(applied or 0), LSN(table.confirmed_lsn)
+        unconfirmed = table.in_lake and (applied or 0) > table.confirmed_lsn
+        status.unconfirmed_since = table.confirmed_at if unconfirmed else None
         status.state = self._state(table)
+        if status.state == "unpublished":
+            status.reason = "It is not published by this name any more; when it is again, it is read anew."
 
     def _count_rows(self, table: Table, changes: int) -> int:
         """The lake table's rows, counted anew when it has changed and the last count is some seconds old."""
@@ -159,6 +163,8 @@ class ProgressTracker:
             return "skipped" if table.quarantine.skipped else "quarantined"
         if not table.in_lake:
             return "snapshot"
+        if not table.published:
+            return "unpublished"
         if not table.ready:
             return "catching_up"
         behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)

@@ -24,10 +24,12 @@ from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column_type
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
 from wal2lake.postgres.connection import Connection
-from wal2lake.postgres.live_tables import LiveColumn, fast_default_row, heap_files, live_columns, unique_keys
+from wal2lake.postgres.live_tables import LiveColumn, fast_default_row, live_columns, unique_keys
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunks import columns_as_read, require_columns
+from wal2lake.tables.doubt import doubt, rewritten
 from wal2lake.tables.landing import target_schema
 from wal2lake.tables.state import Followed, SnapshotPlan
 from wal2lake.tables.table import Table
@@ -78,7 +80,9 @@ class Follower:
         if not versions or not (news or announced or len(versions) > 1):
             return {}
         with catalog_session(self.source.dsn) as connection:
-            present = self._present(connection)
+            oid = self.source.relation_id
+            now = rows_in(connection, self.source.publication, [oid]).get(oid)
+            present = self._present(connection, now)
             followed = before
             for schema in _not_yet_followed(versions, before, start, end):
                 require_columns(schema)
@@ -86,6 +90,7 @@ class Follower:
                 require_unique(schema, self.table.plan, present)
                 followed = follow(followed, schema, present)
             fill = self._fill(connection, versions, present)
+        self.require_no_doubt(now)
         for schema in news:
             adding = fill if self.table.target.mode == "mirror" else None
             self.table.target.sink().evolve(target_schema(schema, self.table.target), adding)
@@ -93,12 +98,21 @@ class Follower:
             self.table.follow(replace(followed, lsn=end))
         return fill
 
-    def _present(self, connection: Connection) -> Present:
-        oid = self.source.relation_id
-        files = set(filter(None, heap_files(connection, [oid])[oid].split(",")))
-        rewritten = not files.issuperset(filter(None, self.table.plan.heap.split(",")))
+    def require_no_doubt(self, now: CatalogRows | None) -> None:
+        """Raise SchemaChangeError if something may have been kept from the stream since the table was read."""
+        noted = self.table.state.rows
+        if noted is None:
+            reason: str | None = "It is not known by which catalog rows the table was read."
+        else:
+            reason = doubt(noted, now, history=self.table.target.mode == "append") if now is not None else None
+        if reason is not None:
+            raise SchemaChangeError(reason, hint=RESYNC, relation=str(self.table))
+
+    def _present(self, connection: Connection, now: CatalogRows | None) -> Present:
+        oid, noted = self.source.relation_id, self.table.state.rows
+        anew = now is None or noted is None or rewritten(noted, now)
         keys = unique_keys(connection, oid)
-        return Present(live_columns(connection, oid), self.table.plan.attributes, rewritten, keys)
+        return Present(live_columns(connection, oid), self.table.plan.attributes, anew, keys)
 
     def _fill(self, connection: Connection, versions: Sequence[TableSchema], present: Present) -> dict[str, pa.Scalar]:
         """The fast defaults of younger columns; those without hold NULL in older rows unless these were rewritten."""
@@ -157,8 +171,24 @@ def follow(followed: Followed, schema: TableSchema, present: Present) -> Followe
         else:
             attnums[column.name] = _added(schema, column.name, attnums, gone, present)
         types[column.name] = column.type.oid, column.type.typmod
+    _require_order(schema, followed)
     digests = (*(digest for digest in followed.digests if digest != schema.digest), schema.digest)
     return Followed(attnums, digests, types, (*followed.lapsed, *gone), followed.lsn)
+
+
+def _require_order(schema: TableSchema, followed: Followed) -> None:
+    """A Relation has its columns by attnum, so known ones in another order, or behind new ones, bear others' names."""
+    known = [(followed.attnums.get(column.name), column.name) for column in schema.columns]
+    before = 0
+    for place, (attnum, name) in enumerate(known):
+        if attnum is None:
+            behind = next((other for later, other in known[place:] if later), None)
+            if behind is not None:
+                _refuse(schema, behind, "The column's name was another column's for a while.")
+        elif attnum:
+            if attnum < before:
+                _refuse(schema, name, "The column's name was another column's for a while.")
+            before = attnum
 
 
 def _require_same(schema: TableSchema, column: TableColumn, followed: Followed, present: Present) -> None:

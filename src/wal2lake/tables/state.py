@@ -2,8 +2,9 @@
 
 The words are PostgreSQL's own for a subscription's tables: ``init`` (known, to be read), ``data_copy`` (planned, its
 chunks are read), ``catch_up`` (in the lake, and behind the stream), ``ready`` (each batch brings it to the batch's
-end); and ``quarantined``: left out, with the reason. What the log has to keep for a table is in its document
-(``needs_lsn``), so nothing else has to be written, or put right, when that changes.
+end); and ``quarantined``: left out, with the reason; ``unpublished``: the stream speaks of it by another name. What the
+log has to keep for a table is in its document (``needs_lsn``), so nothing else has to be written, or put right, when
+that changes.
 
 Source: PostgreSQL documentation, "pg_subscription_rel"; "Logical Replication Architecture", initial snapshot.
 """
@@ -18,10 +19,11 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 
 from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
 
-Stage = Literal["init", "data_copy", "catch_up", "ready", "quarantined"]
+Stage = Literal["init", "data_copy", "catch_up", "ready", "quarantined", "unpublished"]
 Json = dict[str, Any]
 
 
@@ -136,7 +138,7 @@ class TableState:
     ``needs_lsn``: all that commits above it must stay in the log for this table; None: what the stream needs is
     enough. For one that is in the lake it is also how far the table is. ``quarantine`` is there just when it is
     quarantined. ``anew`` without ``landed``: what the lake holds is what the table was, until what is read is swapped
-    in.
+    in. ``rows``: the catalog's, of a moment at which nothing had kept a change from the stream (doubt.py).
     """
 
     stage: Stage = "init"
@@ -146,6 +148,7 @@ class TableState:
     followed: Followed = field(default_factory=Followed)
     quarantine: Quarantine | None = None
     anew: Anew | None = None
+    rows: CatalogRows | None = None
 
     @property
     def synchronizing(self) -> bool:
@@ -158,6 +161,7 @@ class TableState:
             "needs_lsn": None if self.needs_lsn is None else str(LSN(self.needs_lsn)),
             "quarantine": self.quarantine and asdict(self.quarantine),
             "anew": self.anew and asdict(self.anew),
+            "rows": self.rows and self.rows.to_document(),
             "landed": self.landed
             and {
                 **asdict(self.landed),
@@ -182,6 +186,7 @@ class TableState:
             followed=_followed_from_json(document["followed"]),
             quarantine=document["quarantine"] and Quarantine(**document["quarantine"]),
             anew=Anew(**document["anew"]) if document.get("anew") else None,
+            rows=CatalogRows.from_document(document["rows"]) if document.get("rows") else None,
         )
 
 

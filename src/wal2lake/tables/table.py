@@ -20,6 +20,7 @@ from wal2lake.changelog.tables import known_tables
 from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
+from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
@@ -39,8 +40,14 @@ class Table:
     def __init__(self, config: Config, namespace: str, name: str) -> None:
         self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
         self.target = Target.of(config, namespace, name)
+        self.namespace, self.name = namespace, name
         self._name = qualified(namespace, name)
         self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
+        self.published = True  # as far as anyone looked
+        self.confirmed_lsn = 0  # up to there a look has confirmed that nothing was kept from the stream
+        self.confirmed_at = time.time()  # when that was; before the first look, since when nobody knows
+        self.truncates: set[int] = set()  # xids of those that the stream told
+        self.unexplained: tuple[frozenset[tuple[int, int]], int] = frozenset(), 0  # files, and where the WAL ended then
         self.state = self.folder.read()
         if self.state.stage == "catch_up" and self.state.needs_lsn is None:
             self.set_quarantine(
@@ -63,6 +70,11 @@ class Table:
     @property
     def synchronizing(self) -> bool:
         return self.state.synchronizing
+
+    @property
+    def follows_oid(self) -> bool:
+        """What the stream says of its OID is applied to it, whatever name the stream has for it."""
+        return self.state.stage in ("ready", "catch_up")
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -93,7 +105,7 @@ class Table:
         return lsn < self.landed.converges_lsn
 
     def is_of(self, relation_id: int) -> bool:
-        return relation_id == self.plan.relation_id
+        return self.in_lake and relation_id == self.plan.relation_id
 
     def require_relation(self, relation_id: int) -> None:
         """Raise SchemaChangeError when the log speaks of another table of the same name."""
@@ -148,10 +160,10 @@ class Table:
         kept = Quarantine(self.state.anew.error, f"{self.state.anew.reason} {large} {RESYNC}", time.time())
         self._change(stage="quarantined", needs_lsn=None, quarantine=kept, plan=None)
 
-    def begin_copy(self, plan: SnapshotPlan) -> None:
-        """It is read by ``plan``; whatever an earlier one had read is forgotten."""
-        state = TableState("data_copy", self.state.needs_lsn, plan, followed=Followed.of(plan), anew=self.state.anew)
-        self._set_state(state)
+    def begin_copy(self, plan: SnapshotPlan, rows: CatalogRows | None) -> None:
+        """It is read by ``plan`` while the catalog has ``rows``; whatever an earlier one had read is forgotten."""
+        kept, followed, anew = self.state.needs_lsn, Followed.of(plan), self.state.anew
+        self._set_state(TableState("data_copy", kept, plan, followed=followed, anew=anew, rows=rows))
         self.folder.documents.remove_chunks(but=plan.plan_id)
 
     def resume_copy(self) -> None:
@@ -209,6 +221,24 @@ class Table:
         if self.state.plan is not None and not self.in_lake:
             self._change(plan=None)
 
+    def leave(self) -> None:
+        """The stream speaks of it by another name, under which it is another table of the lake."""
+        self._change(stage="unpublished", needs_lsn=None, quarantine=None)
+
+    def confirm(self, rows: CatalogRows, lsn: int) -> None:
+        """What a look found explains itself: up to ``lsn`` nothing was kept from the stream (0: it cannot say).
+
+        A column that the target does not have yet may be given values by a rewrite, which the noted files tell.
+        """
+        noted = self.state.rows
+        assert noted is not None, "there is something to compare with"
+        younger = {column.attnum for column in rows.columns} - {column.attnum for column in noted.columns}
+        if younger <= set(self.state.followed.attnums.values()):
+            self._change(rows=rows)
+        self.unexplained = frozenset(), 0
+        if lsn > self.confirmed_lsn:
+            self.confirmed_lsn, self.confirmed_at = lsn, time.time()
+
     def follow(self, followed: Followed) -> None:
         """The target has followed the table's schema so far."""
         self._change(followed=followed)
@@ -236,11 +266,13 @@ class Tables:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._by_name: dict[str, Table] = {}
+        self._idle: dict[str, Table] = {}  # known, and nobody has asked for them yet
         self._some_landed = False
         self._begin_resyncs()
         for namespace, name in known_tables(storage_at(config.log.path), config.pipeline.name):
             table = Table(config, namespace, name)
             self._some_landed |= table.in_lake
+            self._idle[str(table)] = table
             if table.synchronizing or table.quarantine is not None:
                 self._by_name[str(table)] = table
 
@@ -273,8 +305,18 @@ class Tables:
     def of(self, namespace: str, name: str) -> Table:
         key = qualified(namespace, name)
         if key not in self._by_name:
-            self._by_name[key] = Table(self._config, namespace, name)
+            self._by_name[key] = self._idle.pop(key) if key in self._idle else Table(self._config, namespace, name)
         return self._by_name[key]
+
+    def owner(self, relation_id: int, namespace: str, name: str) -> Table:
+        """The table that the log speaks of. An OID is what it is; its name may be another for a while."""
+        named = self.of(namespace, name)
+        if named.is_of(relation_id):
+            return named
+        every = [*self._by_name.values(), *self._idle.values()]
+        others = (table for table in every if table.is_of(relation_id) and not table.quarantine and table.follows_oid)
+        other = next(others, named)
+        return self.of(other.namespace, other.name)
 
     @property
     def some_in_lake(self) -> bool:
