@@ -10,7 +10,7 @@ import sys
 
 from bench import against
 
-ALL = ("capture", "client", "decode", "land", "plugins", "reorder", "snapshot", "spill")
+ALL = ("capture", "client", "decode", "land", "plugins", "reorder", "silent", "snapshot", "spill")
 
 
 def main(argv: list[str]) -> int:
