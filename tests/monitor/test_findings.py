@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,14 +97,14 @@ def test_an_idle_slot(place: Place) -> None:
     ("values", "problem"),
     [
         ({"state": "stopped", "ago": 300}, "Capture was stopped 5 min ago; the slot keeps WAL on the server until"),
-        ({"state": "streaming", "ago": 90}, "Capture has said nothing for 90 s: it is not"),
+        ({"state": "streaming", "ago": 90}, r"Capture has said nothing for \d+ s: it is not"),
         ({"state": "waiting", "ago": -20}, "Capture cannot stream and tries again and again"),
     ],
 )
 def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], problem: str) -> None:
     place.capture(**values)
     (found,) = place.problems()
-    assert found.startswith(problem)
+    assert re.match(problem, found)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +113,10 @@ def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], probl
         ({"state": "stopped", "ago": 7300}, "The pipeline was stopped 2 h ago."),
         (
             {"state": "failed", "reason": "The disk is full.", "ago": 3},
-            "The pipeline failed 3 s ago: The disk is full.",
+            r"The pipeline failed \d+ s ago: The disk is full\.",
         ),
         ({"state": "waiting", "waiting_for": "Somebody holds a lock."}, "The pipeline waits. Somebody holds a lock."),
-        ({"state": "streaming", "ago": 90}, "The pipeline has said nothing for 90 s: it is not running, or hangs."),
+        ({"state": "streaming", "ago": 90}, r"The pipeline has said nothing for \d+ s: it is not running, or hangs\."),
         (
             {"state": "streaming", "lag_s": 720.0, "tables": {"public.t": {"changes_per_s": 9.0}}},
             "The lake is 12 min behind the change log; it took in 9 changes/s lately.",
@@ -124,7 +125,8 @@ def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], probl
 )
 def test_a_pipeline_that_stands_still(place: Place, values: dict[str, Any], problem: str) -> None:
     place.pipeline(**values)
-    assert place.problems() == [problem]
+    (found,) = place.problems()
+    assert re.fullmatch(problem, found)
 
 
 def test_a_long_snapshot_is_well(place: Place) -> None:

@@ -12,7 +12,7 @@ from tests.pipeline.conftest import Site
 from tests.pipeline.test_table_folder import CHUNK, PLAN
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
-from wal2lake.tables.resync import resync
+from wal2lake.tables.asking import ask
 from wal2lake.tables.state import Followed, Landed, Quarantine, TableState
 from wal2lake.tables.table_folder import TableFolder
 
@@ -72,6 +72,6 @@ def test_a_damaged_document_stops_the_pipeline_and_its_cure_works(two: Site) -> 
     file.write_bytes(re.sub(rb"\d", lambda digit: bytes([digit[0][0] ^ 1]), file.read_bytes(), count=1))
     with pytest.raises(LogCorruptError, match=r"public\.a/state\.json.*wal2lake resync"):
         two.run()
-    resync(two.config, ["public.a"])
+    ask(two.config, ["public.a"], "resync")
     two.run()
     two.same("public.a", "public.b")
