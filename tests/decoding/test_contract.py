@@ -126,6 +126,7 @@ class Mine(OutputPlugin):
     def commit_cb(self, ctx, txn, commit_lsn): ...
 """
 RIGHT = "ctx, txn, relation, change"
+_WORKING = LEAST.format(init="pass", arguments=RIGHT)
 BROKEN_MODULES = [
     ("raise RuntimeError('secret')", "cannot be loaded: RuntimeError at broken{}.py, line 1."),
     ("import json; json.loads('secret')", "cannot be loaded: JSONDecodeError at broken{}.py, line 1."),
@@ -134,6 +135,9 @@ BROKEN_MODULES = [
     ("\n'secret' = 1", "cannot be loaded: SyntaxError at broken{}.py, line 2."),
     (LEAST.format(init="{}['secret']", arguments=RIGHT), "cannot be made: KeyError at broken{}.py, line 7."),
     (LEAST.format(init="pass", arguments="ctx, txn, change"), "has a change_cb at broken{}.py, line 10 that cannot"),
+    (_WORKING.replace("def begin", "async def begin"), "has a begin_cb at broken{}.py, line 9 that cannot"),
+    (_WORKING.replace(": ...", ": yield"), "has a begin_cb at broken{}.py, line 9 that cannot"),
+    (_WORKING.replace("def commit_cb", "async def commit_cb").replace("...", "yield"), "has a begin_cb at"),
 ]
 
 
@@ -271,8 +275,9 @@ class Filters(Least):
 
 
 def test_nothing_is_written_where_nothing_can_be() -> None:
-    with pytest.raises(PluginError, match="failed in shutdown_cb"):
+    with pytest.raises(PluginError, match="failed in shutdown_cb") as failed:
         Listening(WritesAtShutdown(), ONE_PIECE).decoder.close()
+    assert failed.value.lsn is None and "what it wrote before stands" in str(failed.value)
     sender = Walsender(ONE_PIECE)
     sender.transaction(701)
     with pytest.raises(PluginError, match="failed in filter_by_origin_cb"):

@@ -14,7 +14,8 @@ from tests.decoding.walsender import ONE_PIECE, STREAMED, TWO_PHASE, Listening, 
 from wal2lake.decoding.reorderbuffer import ReorderBuffer
 from wal2lake.errors import ConfigError, PluginError, ProtocolError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.messages import Message, Origin, PgoutputMessage, StreamAbort, StreamStop, Truncate
+from wal2lake.pgoutput.codec import read_message
+from wal2lake.pgoutput.messages import Begin, Message, Origin, PgoutputMessage, StreamAbort, StreamStop, Truncate
 from wal2lake.testing.stream import insert, relation
 
 T = 16384
@@ -246,6 +247,21 @@ def test_what_had_come_whole_is_passed_over_when_it_comes_again() -> None:
     assert listening.hear(sender) == before
     sender.commit_prepared(703, "x_nodecode")
     assert listening.hear(sender)[len(before) :] == ["BEGIN 703", *inserted(3), "COMMIT 703"]
+
+
+def test_a_commit_record_may_begin_where_a_message_ends() -> None:
+    """A message's LSN is the end of its record, and the end of the slot's last word may be that."""
+    sender, listening = Walsender(STREAMED), Listening("test_decoding", STREAMED)
+    record_end = LSN(sender.lsn + 32)
+    sender.send(Message(False, record_end, "p", b"now"))
+    sender.transaction(701, relation(), *rows(1))
+    assert read_message(sender.sent[1][1]) == Begin(record_end, 0, 701)
+    lines = ["message: transactional: 0 prefix: p, sz: 3 content:now", "BEGIN 701", *inserted(1), "COMMIT 701"]
+    again = list(sender.sent)
+    assert listening.hear(sender) == lines
+    listening.decoder.begin_stream()
+    sender.sent.extend(again)
+    assert listening.hear(sender) == lines
 
 
 def test_what_was_cut_in_two_comes_again_whole() -> None:

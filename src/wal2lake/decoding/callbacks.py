@@ -50,7 +50,7 @@ class PluginCallbacks:
 
     def shutdown(self) -> None:
         if defines(type(self._plugin), "shutdown_cb"):
-            self._call("shutdown_cb", None, LSN(0), writes=False)
+            self._call("shutdown_cb", None, None, writes=False)
 
     def filtered(self, origin: str | None, lsn: LSN) -> bool:
         """Whether the plugin passes over what came from ``origin``."""
@@ -104,14 +104,14 @@ class PluginCallbacks:
         self,
         callback: str,
         txn: ReorderBufferTXN | None,
-        location: LSN,
+        location: LSN | None,
         *arguments: Any,
         writes: bool = True,
         relation: Relation | None = None,
     ) -> Any:
         ctx = self.ctx
         ctx.accept_writes = writes
-        ctx.write_location = location
+        ctx.write_location = location or LSN(0)
         ctx.write_xid = 0 if txn is None else txn.xid
         function: Callable[..., Any] = getattr(self._plugin, callback)
         try:
@@ -136,7 +136,9 @@ class PluginCallbacks:
         what = describe_error(error, type(self._plugin).__module__)
         return PluginError(
             f"The output plugin {self._name} failed in {callback}: {what}",
-            hint="Nothing from here on was acknowledged: mend the plugin and start again.",
+            hint="Nothing from here on was acknowledged: mend the plugin and start again."
+            if callback != "shutdown_cb"
+            else "It was to say goodbye: what it wrote before stands.",
             relation=None if relation is None else str(relation),
             lsn=lsn,
         )

@@ -29,7 +29,7 @@ from wal2lake.decoding.reorderbuffer import MEMORY_LIMIT, ReorderBuffer
 from wal2lake.decoding.rows import ROW_TAGS, Relations
 from wal2lake.decoding.types import TypeNames
 from wal2lake.errors import PluginError, ProtocolError
-from wal2lake.lsn import LSN, LSN_MAX
+from wal2lake.lsn import LSN
 from wal2lake.pgoutput import messages as m
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import OPTION_SINCE, STREAMING_PROTO_VERSION, PgoutputOptions
@@ -93,7 +93,7 @@ class Decoder:
         self.ctx.twophase &= stream.two_phase
         self.stream = stream if fixed else _with_needs_of(stream, loaded, self.ctx)
         self._set_stream_options()
-        self.delivered_lsn = LSN(0)
+        self._delivered_lsn = self._message_lsn = LSN(0)  # apart: a commit record may begin where a message ends
         self.buffer = ReorderBuffer(memory_limit, spill_dir)
         self._catalog = catalog
         self._relations = Relations()
@@ -212,9 +212,9 @@ class Decoder:
             (self._destination or self._open_destination(lsn)).truncate(lsn, xid, payload, relations)
         elif message.transactional:
             (self._destination or self._open_destination(lsn)).message(lsn, xid, payload)
-        elif message.lsn >= self.delivered_lsn:
+        elif message.lsn > self._message_lsn:
             self._callbacks.message(None, message.lsn, message.prefix, message.content)
-            self.delivered_lsn = LSN(min(int(message.lsn) + 1, LSN_MAX))
+            self._message_lsn = message.lsn
 
     def _open_destination(self, lsn: LSN = LSN(0)) -> Destination:  # noqa: B008 - immutable
         """The destination of the open transaction, decided now that its origin is known."""
@@ -246,7 +246,7 @@ class Decoder:
 
     def _open_committed(self) -> Destination:
         txn = self._txn
-        if txn.final_lsn < self.delivered_lsn or self._callbacks.filtered(txn.origin, txn.first_lsn):
+        if txn.final_lsn < self._delivered_lsn or self._callbacks.filtered(txn.origin, txn.first_lsn):
             return _DISCARD
         if self.plugin_options.needs_end_lsn:
             self.buffer.begin(txn.xid)
@@ -269,7 +269,7 @@ class Decoder:
     ) -> None:
         txn.final_lsn, txn.end_lsn, txn.commit_time = message.commit_lsn, message.end_lsn, time
         self._callbacks.transaction(callback, txn, txn.end_lsn, message.commit_lsn)
-        self.delivered_lsn = max(self.delivered_lsn, message.end_lsn)
+        self._delivered_lsn = max(self._delivered_lsn, message.end_lsn)
 
     # -- prepared transactions
 
@@ -280,7 +280,7 @@ class Decoder:
 
     def _open_prepared(self) -> Destination:
         txn = self._txn
-        if txn.xid in self._prepared or txn.end_lsn <= self.delivered_lsn:
+        if txn.xid in self._prepared or txn.end_lsn <= self._delivered_lsn:
             return _DISCARD
         if self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._filtered.add(txn.xid)
@@ -303,7 +303,7 @@ class Decoder:
 
     def _prepare_delivered(self, callback: str, txn: ReorderBufferTXN) -> None:
         self._callbacks.transaction(callback, txn, txn.end_lsn, txn.final_lsn)
-        self.delivered_lsn = max(self.delivered_lsn, txn.end_lsn)
+        self._delivered_lsn = max(self._delivered_lsn, txn.end_lsn)
 
     def _commit_prepared(self, message: m.CommitPrepared, lsn: LSN) -> None:
         held, late = self._prepared.pop(message.xid, None), self._late.pop(message.xid, None)
@@ -331,14 +331,14 @@ class Decoder:
             txn.end_lsn = message.rollback_end_lsn
             arguments = (message.prepare_end_lsn, message.prepare_ts)
             self._callbacks.transaction("rollback_prepared_cb", txn, txn.end_lsn, *arguments)
-            self.delivered_lsn = max(self.delivered_lsn, txn.end_lsn)
+            self._delivered_lsn = max(self._delivered_lsn, txn.end_lsn)
 
     def _is_new_end(self, xid: int, end_lsn: LSN) -> bool:
         """Whether the end of a prepared transaction is news: neither filtered by its origin nor heard before."""
         if xid in self._filtered:
             self._filtered.discard(xid)
             return False
-        return end_lsn > self.delivered_lsn
+        return end_lsn > self._delivered_lsn
 
     def _require_two_phase(self, gid: str, lsn: LSN) -> None:
         if not self.ctx.twophase:
@@ -412,7 +412,7 @@ class Decoder:
         """Give a held transaction to the plugin as if it had come in one piece, at its commit."""
         txn.final_lsn, txn.end_lsn, txn.commit_time = message.commit_lsn, message.end_lsn, message.commit_ts
         txn.first_lsn = txn.first_lsn or message.commit_lsn
-        new = message.end_lsn > self.delivered_lsn
+        new = message.end_lsn > self._delivered_lsn
         if new and not self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._replay(txn, "begin_cb")
             self._end("commit_cb", txn, message, message.commit_ts)
@@ -438,7 +438,7 @@ class Decoder:
     def _prepare_held(self, txn: ReorderBufferTXN) -> None:
         """A streamed transaction is prepared, and the plugin does not stream."""
         del self._streams[txn.xid]
-        if txn.end_lsn <= self.delivered_lsn:
+        if txn.end_lsn <= self._delivered_lsn:
             self.buffer.forget(txn.xid)
         elif self._callbacks.filtered(txn.origin, txn.first_lsn):
             self._filtered.add(txn.xid)

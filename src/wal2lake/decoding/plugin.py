@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from inspect import getattr_static, signature
+from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from wal2lake.errors import PluginError
@@ -236,12 +236,14 @@ def _require_arguments(plugin: type[OutputPlugin], name: str) -> None:
     callback, bound = getattr(plugin, name), isinstance(getattr_static(plugin, name), staticmethod | classmethod)
     try:
         signature(callback).bind(*(wanted[1:] if bound else wanted))
+        if any(kind(callback) for kind in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)):
+            raise TypeError("a call of it runs nothing")
     except TypeError:
         code = getattr(callback, "__code__", None)
         place = "" if code is None else f" at {code.co_filename.rpartition('/')[2]}, line {code.co_firstlineno}"
         raise PluginError(
             f"The output plugin {plugin.__qualname__} has a {name}{place} that cannot be called as it will be.",
-            hint=f"It is called as {name}({', '.join(wanted)}).",
+            hint=f"It is called as {name}({', '.join(wanted)}), and does its work in the call: no async, no yield.",
         ) from None
     except ValueError:  # a callable that does not tell
         return

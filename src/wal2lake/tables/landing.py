@@ -102,7 +102,8 @@ def _require_replaceable(sink: Sink, state: SinkState | None, target: Target, ls
         )
     if state is not None and state.applied_lsn > lsn:
         raise TargetError(
-            f"The table at {sink.uri} is ahead of this change log: another log's changes are in it.",
-            hint="Move it away, or choose another lake.path or pipeline.name.",
+            f"The table at {sink.uri} is ahead of this change log:"
+            " another log's changes are in it, or what was known of it here is lost.",
+            hint="If that is lost, `wal2lake resync` it; or move it away, or choose another lake.path.",
             lsn=state.applied_lsn,
         )
