@@ -72,8 +72,16 @@ class World:
         self.sql(f"DROP PUBLICATION IF EXISTS {self.name}")
         self.sql(f"DROP TABLE {self.name}")
 
-    def insert(self, first: int, last: int) -> None:
-        self.sql(f"INSERT INTO {self.name} SELECT g, 'v' || g FROM generate_series({first}, {last}) g")
+    def insert(self, first: int, last: int) -> LSN:
+        """Rows of one transaction. Returns an LSN that its commit record is not before: up to there nothing of it has
+        to be kept for anybody who must not miss it."""
+        with psycopg.connect(self.server.dsn) as connection:
+            connection.execute(
+                f"INSERT INTO {self.name} SELECT g, 'v' || g FROM generate_series({first}, {last}) g".encode()
+            )
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return LSN.parse(row[0])
 
     def confirmed(self) -> LSN:
         query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{self.name}'"
