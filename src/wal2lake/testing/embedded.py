@@ -77,7 +77,7 @@ class EmbeddedPostgres:
 
     @property
     def tcp_dsn(self) -> str:
-        """The same over loopback, with the password, which is set when it is first asked for."""
+        """The same over loopback, with a password, which is set anew where the data folder was there before."""
         with self._password_lock:
             if self._password is None:
                 password = secrets.token_hex(16)
@@ -90,10 +90,7 @@ class EmbeddedPostgres:
             self._give_to_server(self._root)
             self._give_to_server(self._sockets)
             if not (self.data_dir / "PG_VERSION").exists():
-                self.run_program(
-                    "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale",
-                    "--no-sync", "--auth-local=trust", "--auth-host=scram-sha-256",
-                )  # fmt: skip
+                self._initialize()
             self.start()
         except BaseException:
             self._remove()
@@ -105,6 +102,19 @@ class EmbeddedPostgres:
     ) -> None:
         self.stop()
         self._remove()
+
+    def _initialize(self) -> None:
+        self._password = secrets.token_hex(16)
+        file = self._root / "password"
+        file.touch(mode=0o600)
+        if self._user is not None:
+            os.chown(file, self._user.pw_uid, self._user.pw_gid)
+        file.write_text(self._password)
+        self.run_program(
+            "initdb", "-D", str(self.data_dir), "-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync",
+            "--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={file}",
+        )  # fmt: skip
+        file.unlink()
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
         """Start on the same port as before (a free one the first time) and wait until it answers."""
