@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
+from multiprocessing import get_context
 from random import Random
 from typing import Final
 
@@ -30,7 +31,8 @@ def chosen(name: str) -> list[Target]:
 
 def rounds(name: str, seed: int, jobs: int) -> Iterator[list[Bug]]:
     """The bugs of each round, in the rounds' order, without end; closing it waits for the rounds under way."""
-    with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(name,)) as pool:
+    spawned = get_context("spawn")  # delta-rs has threads by now, which a fork would not have
+    with ProcessPoolExecutor(jobs, spawned, _begin, (name,)) as pool:
         numbers = count()
         pending = deque(pool.submit(_round, seed, number) for number in islice(numbers, 2 * jobs))
         try:
