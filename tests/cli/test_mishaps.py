@@ -174,7 +174,7 @@ def test_a_backup_says_that_it_waits_for_the_checkpoint(server: EmbeddedPostgres
     command = [sys.executable, "-m", "wal2lake", "basebackup", "copy", "--dsn", server.dsn]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as backup:
         assert backup.stderr is not None
-        assert "checkpoint (--checkpoint fast has it at once)" in backup.stderr.readline()
+        assert "Waiting for the server's checkpoint (--checkpoint fast has it at once)" in backup.stderr.readline()
         backup.send_signal(signal.SIGTERM)
         assert "Interrupted." in backup.stderr.read()
     assert backup.returncode == 130

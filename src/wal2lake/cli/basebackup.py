@@ -89,7 +89,7 @@ def basebackup(
     )
     shown = sys.stderr.isatty() if progress is None else progress
     hint = " (--checkpoint fast has it at once)" if checkpoint is Checkpoint.SPREAD else ""
-    waiting = SayOnce(f"SayOnce for the server's checkpoint{hint} …")
+    waiting = SayOnce(f"Waiting for the server's checkpoint{hint} …")
     with closing(_Percent()) as percent:
         backup = base_backup(
             dsn,

@@ -97,7 +97,7 @@ class MessageBatch:
 
     @classmethod
     def join(cls, messages: Sequence[bytes], relation: str) -> MessageBatch:
-        """MessageBatch that lie apart, put into one buffer."""
+        """Messages that lie apart, put into one buffer."""
         _, offsets_buffer, data = pa.array([_PAD, *messages, _PAD], pa.binary()).buffers()
         offsets = np.frombuffer(offsets_buffer, np.int32).astype(np.int64)
         source = ByteBuffer(data).fetch(MARGIN, data.size - MARGIN)

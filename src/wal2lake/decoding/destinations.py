@@ -69,7 +69,7 @@ class ToPlugin:
 
 
 class ToBuffer:
-    """Holds what comes under the transaction's xid; ``replay`` sends it another destination."""
+    """Holds what comes under the transaction's xid; ``replay`` sends it on to another destination."""
 
     def __init__(self, buffer: ReorderBuffer, xid: int) -> None:
         self._buffer = buffer
