@@ -22,12 +22,11 @@ from wal2lake.apply.unify import TRUNCATE
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
+from wal2lake.columnar.headers import truncated_relations
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
-from wal2lake.pgoutput.codec import read_message
-from wal2lake.pgoutput.messages import Truncate
 from wal2lake.pipeline.control import control_rows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, NotACopyError, Sink, SinkState
@@ -161,23 +160,18 @@ def truncating(log: ChangeLog, batch: TableBatch, *, last: bool) -> set[int]:
 
     Where the publication speaks of the root, another TRUNCATE in such a transaction, of a partition, leaves no trace.
     """
-    found: dict[int, bool] = {}
+    found: set[int] = set()
     for extent, _, _ in batch.parts if batch.truncates else ():
         with reading_log(log.storage.where):
-            rows = log.read(extent)
-        columns = (rows.column(name).to_pylist() for name in ("xid", "tag", "relation_id", "payload"))
-        for xid, tag, relation_id, payload in zip(*columns, strict=True):
-            if tag == TRUNCATE and batch.relation_id in _truncated(payload):
-                found[xid] = True
-            elif relation_id == batch.relation_id and xid in found:
-                found[xid] = not last
-    return {xid for xid, explains in found.items() if explains}
-
-
-def _truncated(payload: bytes) -> tuple[int, ...]:
-    message = read_message(payload)
-    assert isinstance(message, Truncate)
-    return message.relation_ids
+            tag, relation_id, xid = (log.heads(extent)[name].to_numpy() for name in ("tag", "relation_id", "xid"))
+            mine = np.zeros(len(tag), np.bool_)
+            for row in np.flatnonzero(tag == TRUNCATE):
+                mine[row] = batch.relation_id in truncated_relations(log.read(extent)["payload"][row].as_py())
+        said = np.flatnonzero(mine | (relation_id == batch.relation_id) if last else mine)[::-1]
+        xids, newest = np.unique(xid[said], return_index=True)  # what each transaction says last, as it is reversed
+        is_truncate = mine[said[newest]]
+        found = found.difference(xids[~is_truncate].tolist()).union(xids[is_truncate].tolist())
+    return found
 
 
 def _change_xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:
