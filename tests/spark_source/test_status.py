@@ -47,9 +47,7 @@ def test_a_failure_that_stays_is_raised_at_the_end() -> None:
 def progress(log: LogScript) -> ProgressTracker:
     log.transactions([])
     waiting = Interrupts(threading.Event())
-    progress = ProgressTracker(Config(log=LogConfig(path=log.path)), waiting, waiting)
-    progress.open(log.start)
-    return progress
+    return ProgressTracker(Config(log=LogConfig(path=log.path)), log.start, waiting, waiting)
 
 
 @pytest.mark.parametrize(

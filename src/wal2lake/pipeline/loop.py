@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
@@ -49,19 +50,23 @@ class Pipeline:
         self._engine = engine
         self._stop = stop
         self._waiting, self._reading = Interrupts(stop), Interrupts(stop)
-        self._progress = ProgressTracker(config, self._waiting, self._reading)
-        self._applying = FairLock()  # of batches, steps of the table sync, and discoveries of new tables
-        self._failure: BaseException | None = None
-        self._snapshots: Snapshots | None = None
-        self._streaming = False
 
     def run(self, *, until: int | None = None, available_now: bool = False) -> None:
         """See spark/pipeline.py."""
         try:
             log = self._await_log()
-            alone, recording = exclusive(self._config, self._stop), self._progress.recording_end(self._stop)
-            with alone, recording, Ticker(self._publish_status, STATUS_S), self._engine as jobs:
-                self._run_stream(jobs, log, until, available_now)
+            position = _position(self._engine, log)
+            log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
+            progress = ProgressTracker(self._config, position, self._waiting, self._reading)
+            with exclusive(self._config, self._stop), progress.recording_end(self._stop), ExitStack() as stack:
+                with Ticker(progress.write, STATUS_S):  # Spark may need a while
+                    jobs = stack.enter_context(self._engine)
+                self._waiting.check_for_interrupts()
+                following = _Following(
+                    self._config, self._engine, jobs, log, progress, self._waiting, self._reading, self._stop
+                )
+                with Ticker(following.publish_status, STATUS_S):
+                    following.run(until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():
                 raise
@@ -70,28 +75,46 @@ class Pipeline:
         path = self._config.log.path
         while not ChangeLog.exists(path):
             self._waiting.pause(f"Waiting for capture to create the change log at {path}.")
-        log = ChangeLog.open(path)
-        position = self._position(log)
-        log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
-        self._progress.open(position)
-        return log
+        return ChangeLog.open(path)
 
-    def _position(self, log: ChangeLog) -> int:
-        """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
-        return max(self._engine.committed_lsn() or 0, log.beginning())
 
-    def _run_stream(self, jobs: Jobs, log: ChangeLog, until: int | None, available_now: bool) -> None:
-        self._waiting.check_for_interrupts()
-        tables = Tables(self._config)
-        snapshots = Snapshots(self._config, jobs, tables, log.start_lsn, self._reading)
-        self._snapshots = snapshots
-        self._batches = Batches(self._config, jobs, log, tables, snapshots)
-        self._progress.follow(self._batches)
-        while not self._discover(self._position(log)) and not tables.some_in_lake:
+def _position(engine: Engine, log: ChangeLog) -> int:
+    """How far the stream is: nobody asks for what is before it, and retention may have removed that."""
+    return max(engine.committed_lsn() or 0, log.beginning())
+
+
+class _Following:
+    """A run from when Spark is there: the tables that are new, then the stream."""
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        jobs: Jobs,
+        log: ChangeLog,
+        progress: ProgressTracker,
+        waiting: Interrupts,
+        reading: Interrupts,
+        stop: threading.Event,
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._log = log
+        self._progress = progress
+        self._waiting, self._reading, self._stop = waiting, reading, stop
+        tables = Tables(config)
+        self._batches = Batches(config, jobs, log, tables, Snapshots(config, jobs, tables, log.start_lsn, reading))
+        self._applying = FairLock()  # of batches, steps of the table sync, and discoveries of new tables
+        self._failure: BaseException | None = None
+        self._streaming = False
+
+    def run(self, until: int | None, available_now: bool) -> None:
+        """Until the stream ends, or is to; raises why, and the reason of a quarantined table."""
+        while not self._discover(_position(self._engine, self._log)) and not self._batches.tables.some_in_lake:
             self._waiting.pause("Waiting for other sessions' locks to see what is published.")
         self._waiting.check_for_interrupts()
         sync = TableSync(self._batches, self._applying, self._reading, lambda: self._progress.applied)
-        stream = self._engine.stream(log.beginning(), self._apply_batch, available_now=available_now)
+        stream = self._engine.stream(self._log.beginning(), self._apply_batch, available_now=available_now)
         self._streaming = True
         try:
             self._watch(stream, sync, until)
@@ -188,9 +211,9 @@ class Pipeline:
             pass
         stream.stop()
 
-    def _publish_status(self) -> None:
+    def publish_status(self) -> None:
         """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""
-        copying = self._snapshots is not None and self._snapshots.copying
-        if self._snapshots is not None and self._stop.is_set():
-            self._snapshots.cancel()
-        self._progress.write(copying and not self._streaming)
+        copying = self._batches.snapshots.copying and not self._streaming
+        if self._stop.is_set():
+            self._batches.snapshots.cancel()
+        self._progress.write(self._batches, copying=copying)

@@ -38,25 +38,17 @@ class _Count(NamedTuple):
 class ProgressTracker:
     """Written to by the pipeline's threads, read by the one that writes the status; each value stands for itself."""
 
-    def __init__(self, config: Config, waiting: Interrupts, reading: Interrupts) -> None:
-        """``waiting``: what keeps the stream; ``reading``: what keeps tables from being read."""
+    def __init__(self, config: Config, applied: int, waiting: Interrupts, reading: Interrupts) -> None:
+        """``applied``: what an earlier run applied everything up to; ``waiting``: what keeps the stream; ``reading``:
+        what keeps tables from being read."""
         self._config = config
         self._waiting = waiting
         self._reading = reading
         self.status = PipelineStatus()
-        self._applied = 0
-        self._log: ChangeLog | None = None
-        self._batches: Batches | None = None
+        self._applied = applied
+        self._log = ChangeLog.open(config.log.path)  # of its own: a ChangeLog is not for several threads
         self._rates = Rates()
         self._counts: dict[str, _Count] = {}
-
-    def open(self, applied: int) -> None:
-        """There is a log now, and everything up to ``applied`` was applied by an earlier run."""
-        self._log = ChangeLog.open(self._config.log.path)  # of its own: a ChangeLog is not for several threads
-        self._applied = applied
-
-    def follow(self, batches: Batches) -> None:
-        self._batches = batches
 
     @property
     def applied(self) -> int:
@@ -86,48 +78,44 @@ class ProgressTracker:
         self._record_end("stopped", None)
 
     def _record_end(self, state: str, reason: str | None) -> None:
-        if self._log is None:
-            return
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
-        self._log.refresh()
-        self._measure(self._log)  # it may have ended before it was measured at all
-        self._publish(self._log)
+        self._measure()  # it may have ended before it was measured at all
+        self._publish()
 
-    def write(self, copying: bool) -> None:
-        """Bring the status up to date and publish it; ``copying``: tables are being read, and no stream runs."""
-        if self._log is None:
-            return
-        self._log.refresh()
-        self._measure(self._log)
+    def write(self, batches: Batches | None = None, *, copying: bool = False) -> None:
+        """Bring the status up to date and publish it; ``batches``: from when they are there; ``copying``: tables are
+        being read, and no stream runs."""
+        self._measure()
         stands_still = self._waiting.reason or (self._reading.reason if copying else None)
         self.status.waiting_for = stands_still or self._reading.reason
-        if self._batches is not None:
+        if batches is not None:
             self.status.state = "waiting" if stands_still else "snapshot" if copying else "streaming"
-        for table in self._batches.tables if self._batches else ():
-            self._measure_table(table)
+            for table in batches.tables:
+                self._measure_table(table, batches.changes.get(str(table), 0))
         self.status.changes = sum(table.changes for table in self.status.tables.values())
         self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
-        self._publish(self._log)
+        self._publish()
 
-    def _publish(self, log: ChangeLog) -> None:
+    def _publish(self) -> None:
         self.status.pid, self.status.ts = os.getpid(), time.time()
-        self.status.write(log.storage)
+        self.status.write(self._log.storage)
 
-    def _measure(self, log: ChangeLog) -> None:
-        status, applied = self.status, self._applied
+    def _measure(self) -> None:
+        self._log.refresh()
+        status, log, applied = self.status, self._log, self._applied
         behind = applied < log.last_end_lsn
         status.applied_lsn, status.durable_lsn = LSN(applied), log.durable_lsn()
         status.lag_bytes = log.last_end_lsn - LSN(applied) if behind else 0
         status.lag_s = round(max(0.0, time.time() - _oldest_unapplied(log, applied)), 3) if behind else 0.0
 
-    def _measure_table(self, table: Table) -> None:
+    def _measure_table(self, table: Table, changes: int) -> None:
         status = self.status.table(str(table))
         plan = table.state.plan
         status.chunks_total = 0 if plan is None else len(plan.chunks)
         status.chunks_done = status.chunks_total
         if plan is not None and not table.in_lake:
             status.chunks_done = table.folder.documents.count_chunks(plan.plan_id)
-        status.changes = self._batches.changes.get(str(table), 0) if self._batches else 0
+        status.changes = changes
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         anew, quarantine = table.state.anew, table.quarantine
         status.rows = self._count_rows(table, status.changes) if table.in_lake or anew else 0
@@ -149,11 +137,7 @@ class ProgressTracker:
             try:
                 with errors_of(str(table)):
                     rows = table.target.sink().count_rows()
-            except (
-                SinkError,
-                DefectError,
-                SparkLostError,
-            ):  # whoever applies changes to the table tells what is wrong with it
+            except (SinkError, DefectError, SparkLostError):  # whoever applies changes to it tells what is wrong
                 rows = 0 if last is None else last.rows
             last = self._counts[str(table)] = _Count(changes, now, rows)
         return last.rows
