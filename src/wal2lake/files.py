@@ -45,15 +45,18 @@ _BY_NUMBER: Final = {number: trouble for trouble, numbers in _TROUBLES.items() f
 
 def trouble(error: int | OSError | None) -> Trouble:
     """What an error, or its number, means."""
-    return _BY_NUMBER.get((error.errno if isinstance(error, OSError) else error) or 0, Trouble.OTHER)
+    return _BY_NUMBER.get(_number(error), Trouble.OTHER)
 
 
 def disk_full(error: int | OSError, where: object = None, *, relation: str | None = None) -> LogFullError:
     """The error for one of Trouble.FULL, met when something was written to ``where``."""
-    why = os.strerror((error.errno if isinstance(error, OSError) else error) or 0)
     disk = "A disk" if where is None else f"The disk under {where}"
     hint = "Make room there and start again: nothing is lost, the work goes on where it was."
-    return LogFullError(f"{disk} is full: {why}.", hint=hint, relation=relation)
+    return LogFullError(f"{disk} is full: {os.strerror(_number(error))}.", hint=hint, relation=relation)
+
+
+def _number(error: int | OSError | None) -> int:
+    return (error.errno if isinstance(error, OSError) else error) or 0
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from wal2lake.config import Config
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.tables.chunks import mirror_key, plan_chunks, plan_snapshot, still_holds
 from wal2lake.tables.table import Tables
 
@@ -69,6 +70,7 @@ def test_the_mirrors_key_is_the_replica_identity_and_under_full_the_primary_key(
     assert mirror_key(replace(TABLE, columns=(replace(ID, key=False), NOTE), primary_key=())) == ()
 
 
+ROWS = CatalogRows("shop.item", (), True, (), ())
 KEYLESS = replace(TABLE, replica_identity="f", columns=(ID, replace(NOTE, key=True)), primary_key=())
 
 
@@ -85,6 +87,6 @@ def test_only_rows_with_a_key_go_on_under_a_later_rounds_plan(
     snapshots = Snapshots(config, LocalJobs(), tables, 1, Interrupts(threading.Event()))
     plans = []
     for _ in range(2):
-        snapshots.plan(known, table, "heap")
+        snapshots.plan(known, table, "heap", ROWS)
         plans.append(known.plan.plan_id)
     assert (plans[0] == plans[1]) is kept

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from wal2lake.columnar.arrays import gather
 from wal2lake.columnar.headers import MessageColumns, Rows
 from wal2lake.errors import ProtocolError
 from wal2lake.wire.replication import XLOG_DATA_HEADER, XLogData
@@ -25,10 +26,9 @@ def without_headers(copy_data: Sequence[bytes]) -> MessageColumns:
     starts = ends - lengths
     if (lengths <= XLOG_DATA_HEADER).any():
         raise ProtocolError("The server sent an XLogData message without a logical message in it.")
-    if (np.frombuffer(data, np.uint8)[starts] != ord(XLogData.tag)).any():
+    if (gather(data, "u1", starts) != ord(XLogData.tag)).any():
         raise ProtocolError("A message that is not XLogData was given to the change log.")
-    lsns = np.ndarray((len(data) - 7,), ">u8", data, strides=(1,))[starts + 1]
-    return MessageColumns(lsns.astype(np.uint64), _behind(data, starts + XLOG_DATA_HEADER, ends))
+    return MessageColumns(gather(data, ">u8", starts + 1), _behind(data, starts + XLOG_DATA_HEADER, ends))
 
 
 def _behind(data: bytes, begins: Rows, ends: Rows) -> pa.Array:

@@ -12,7 +12,7 @@ from typing import Any
 
 from wal2lake.changelog.documents import TABLE_CURE, read_document, write_document
 from wal2lake.changelog.log import CLAIM, ChangeLog, claim
-from wal2lake.changelog.places import STATE, pipeline_lock, tables_of
+from wal2lake.changelog.places import pipeline_lock, state_document
 from wal2lake.errors import ConfigError, SlotInUseError
 
 
@@ -51,7 +51,7 @@ def forget_consumer(log: ChangeLog, name: str, own: str) -> list[str]:
         raise runs
     for found in mine:
         _, _, behind = found.partition(CLAIM)
-        if behind and not _need_nothing(log, f"{tables_of(name)}/{behind}/{STATE}"):
+        if behind and not _need_nothing(log, state_document(name, behind)):
             raise runs
         log.forget(found)
     return mine

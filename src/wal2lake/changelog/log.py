@@ -356,8 +356,8 @@ class ChangeLog:
         return self._lsn_files(places.CONSUMERS) | {
             claim(pipeline, table): lsn
             for pipeline in self.storage.folders(places.SNAPSHOTS)
-            for table in self.storage.folders(f"{places.SNAPSHOTS}/{pipeline}")
-            if (lsn := self._needed_lsn(f"{places.SNAPSHOTS}/{pipeline}/{table}/{places.STATE}")) is not None
+            for table in self.storage.folders(places.tables_of(pipeline))
+            if (lsn := self._needed_lsn(places.state_document(pipeline, table))) is not None
         }
 
     def _needed_lsn(self, document: str) -> LSN | None:

@@ -41,6 +41,11 @@ def table_folder(pipeline: str, namespace: str, name: str) -> str:
     return f"{tables_of(pipeline)}/{_encode(namespace)}.{_encode(name)}"
 
 
+def state_document(pipeline: str, folder: str) -> str:
+    """Of a table, by the last component of its folder."""
+    return f"{tables_of(pipeline)}/{folder}/{STATE}"
+
+
 def requests_of(pipeline: str) -> str:
     return f"{_REQUESTS}/{pipeline}"
 

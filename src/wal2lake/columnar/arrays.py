@@ -19,6 +19,13 @@ def to_numpy(column: pa.Array) -> Numbers:
     return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 
 
+def gather(data: bytes | pa.Buffer, kind: str, at: Numbers) -> Numbers:
+    """The field of ``kind``, as '>u4', at each position of ``data``, which is known to reach that far; native."""
+    size = np.dtype(kind).itemsize
+    anywhere: Numbers = np.ndarray((max(0, len(data) - size + 1),), kind, data, strides=(1,))
+    return anywhere[at].astype(np.dtype(kind).newbyteorder("="))
+
+
 def to_arrow(values: Numbers, kind: pa.DataType | None = None) -> pa.Array:
     """A number array as Arrow."""
     kind = kind or pa.from_numpy_dtype(values.dtype)

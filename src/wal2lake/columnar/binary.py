@@ -93,9 +93,7 @@ def _append_digits(number: Unscaled, cells: Cells, count: Positions, weight: Pos
     # one round per place, from the highest that any cell of use has: the same place of all numbers at once
     top = int(weight.max(initial=0, where=(count > 0) & ~wrong))
     for place in range(top, -lowest - 1, -1):
-        index = (
-            weight - place
-        )  # int64[cells]: which of a cell's digits stands at this place; outside of 0 … count: none
+        index = weight - place  # int64[cells]: which of a cell's digits stands here; outside of 0 … count: none
         there = (index >= 0) & (index < count)
         # behind the header of 8 bytes; where there is none the cell's own start, which is safe to read, times 0
         window = cells.source.window(np.where(there, cells.start + 8 + 2 * index, cells.start))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wal2lake.columnar.arrays import Numbers, to_arrow
+from wal2lake.columnar.arrays import Numbers, gather, to_arrow
 from wal2lake.errors import ProtocolError
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import PgoutputMessage
@@ -50,7 +50,7 @@ class MessageColumns:
         self._data = data or pa.py_buffer(b"")
         self.lengths: Rows = np.diff(bounds).astype(np.int64)
         self._refuse(self.lengths < 1)
-        self.tag: npt.NDArray[np.uint8] = self._gather("u1", self._at)
+        self.tag: npt.NDArray[np.uint8] = gather(self._data, "u1", self._at)
         self._refuse(self.lengths < _MIN_LENGTH[self.tag])
 
     @classmethod
@@ -79,23 +79,17 @@ class MessageColumns:
 
     def ids(self, rows: Rows) -> Numbers:
         """The OIDs of Relation, Type, Insert, Update and Delete messages."""
-        return self._gather(">u4", self._at[rows] + _ID_AT)
+        return gather(self._data, ">u4", self._at[rows] + _ID_AT)
 
     def begins(self, rows: Rows) -> dict[str, Numbers]:
         """``xid``, ``final_lsn`` and ``commit_ts`` (µs since 2000-01-01 UTC) of Begin messages."""
         at = self._at[rows]
         kinds = (("xid", ">u4", 17), ("final_lsn", ">u8", 1), ("commit_ts", ">i8", 9))
-        return {name: self._gather(kind, at + offset) for name, kind, offset in kinds}
+        return {name: gather(self._data, kind, at + offset) for name, kind, offset in kinds}
 
     def end_lsns(self, rows: Rows) -> Numbers:
         """Where the transactions of these Commit messages end."""
-        return self._gather(">u8", self._at[rows] + 10)
-
-    def _gather(self, kind: str, at: Rows) -> Numbers:
-        """The big-endian field at each position of the buffer, which is known to reach that far."""
-        size = np.dtype(kind).itemsize
-        anywhere: Numbers = np.ndarray((max(0, self._data.size - size + 1),), kind, self._data, strides=(1,))
-        return anywhere[at].astype(np.dtype(kind).newbyteorder("="))
+        return gather(self._data, ">u8", self._at[rows] + 10)
 
     def _refuse(self, bad: npt.NDArray[np.bool_]) -> None:
         if not bad.any():

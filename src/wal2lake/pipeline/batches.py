@@ -36,7 +36,7 @@ from wal2lake.postgres.live_tables import table_sizes
 from wal2lake.sinks.base import FileAction
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.committed import DecodeRules
-from wal2lake.tables.doubt import doubt, unexplained
+from wal2lake.tables.doubt import unexplained
 from wal2lake.tables.evolve import Follower, SourceRelation
 from wal2lake.tables.failures import UNFOLLOWABLE, quarantine_error
 from wal2lake.tables.table import Table, Tables
@@ -99,14 +99,12 @@ class Batches:
             return "The table was dropped, or renamed, and another has its name."
         if table.state.stage == "unpublished":
             return "The table had another name for a while."
-        noted, now = table.state.rows, found.rows.get(oid)
-        if noted is None or now is None:
-            return "It is not known by which catalog rows the table was read."
-        return doubt(noted, now, history=self.config.lake.mode == "append") or self._explain(table, now, found, end)
+        now = found.rows.get(oid)
+        return table.doubt(now) or self._explain(table, now, found, end)
 
-    def _explain(self, table: Table, now: CatalogRows, found: Look, end: int) -> str | None:
+    def _explain(self, table: Table, now: CatalogRows | None, found: Look, end: int) -> str | None:
         """A Truncate that explains a file may be still to come, until the WAL of that time is applied."""
-        assert table.state.rows is not None, "there is something to compare with"
+        assert table.state.rows is not None and now is not None, "there is something to compare"
         files = unexplained(table.state.rows, now, table.truncates)
         if not files:
             table.confirm(now, 0 if found.pending else found.lsn)
@@ -204,10 +202,10 @@ class Batches:
     def _plan(self, start: int, end: int) -> list[TableBatch]:
         """What the batch holds, by the names that the lake has for it."""
         found = plan_batch(self._log, start, end, self._rules)
+        targets = [self._table_of(item).target for item in found]
         return [
-            replace(item, namespace=table.namespace, name=table.name)
-            for item in found
-            for table in [self._table_of(item)]
+            replace(item, namespace=target.namespace, name=target.name)
+            for item, target in zip(found, targets, strict=True)
         ]
 
     def require_none_quarantined(self) -> None:

@@ -180,7 +180,7 @@ class Snapshots:
             failed[str(table)] = error
             return []
 
-    def plan(self, known: Table, table: PublishedTable, heap: str, rows: CatalogRows | None = None) -> None:
+    def plan(self, known: Table, table: PublishedTable, heap: str, rows: CatalogRows) -> None:
         """Keep the plan under way, if what was read for it can stand beside what is read now; else make a new one.
 
         Where it cannot, each round has a plan of its own, even if the last one read nothing yet: a task of a driver

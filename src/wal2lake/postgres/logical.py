@@ -33,6 +33,7 @@ from wal2lake.wire.commands import StartLogicalReplication
 from wal2lake.wire.replication import PrimaryKeepalive, ServerMessage, XLogData, read_from_server
 
 _TICK_S = 1.0
+_BUFFER_BYTES = 16 << 20
 
 PluginOptions = tuple[tuple[str, str | None], ...]
 
@@ -146,32 +147,17 @@ class LogicalStream:
 
 class ThreadedLogicalStream(LogicalStream):
     """LogicalStream for who may take longer than wal_sender_timeout between two calls: a thread reads ahead, at most
-    ``buffer_bytes``, and answers the server. Statuses go out at least every third of wal_sender_timeout, and at once
+    16 MiB, and answers the server. Statuses go out at least every third of wal_sender_timeout, and at once
     when something was acknowledged. ``receive`` tells of several keepalives as of one, behind what came before it; it
     raises what ends the stream, also where the server ended it in order (StreamEndedError).
     """
-
-    def __init__(
-        self,
-        dsn: str,
-        slot: str,
-        start_lsn: LSN = LSN(0),  # noqa: B008 - immutable
-        plugin_options: PgoutputOptions | PluginOptions = (),
-        *,
-        status_interval_s: float = 10.0,
-        buffer_bytes: int = 16 << 20,
-    ) -> None:
-        super().__init__(dsn, slot, start_lsn, plugin_options, status_interval_s=status_interval_s)
-        self._buffer_bytes = buffer_bytes
-        self._keepalive_lsn = LSN(0)
-        self._ahead: ReadAhead
 
     def _start(self, pgconn: PGconn, command: str) -> Exchange[Replication]:
         return start_logical(pgconn, command, most_s=self._interval_s or STATUS_INTERVAL_S)
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._ahead = ReadAhead(self._stream, self._buffer_bytes)
+        self._ahead, self._keepalive_lsn = ReadAhead(self._stream, _BUFFER_BYTES), LSN(0)
         return self
 
     def __exit__(self, *failure: object) -> None:

@@ -19,9 +19,8 @@ from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.sinks.base import SinkUnavailableError, TargetError
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_BACKTRACE: Final = re.compile(
-    r"\s*(?:stack )?backtrace:.*|\n\s*0: .*", re.IGNORECASE | re.DOTALL
-)  # delta-rs, where it has one
+# delta-rs, where it has one
+_BACKTRACE: Final = re.compile(r"\s*(?:stack )?backtrace:.*|\n\s*0: .*", re.IGNORECASE | re.DOTALL)
 _LONGEST: Final = 500  # characters of what a library says: it may go on and on about what it could not read
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # delta-rs, as Rust has it
 

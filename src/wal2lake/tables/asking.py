@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.requests import Requests, Wish
+from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import known_tables
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
@@ -23,30 +24,32 @@ def ask(config: Config, names: Sequence[str], wish: Wish) -> list[str]:
     nothing is asked for.
     """
     storage = ChangeLog.open(config.log.path).storage
-    known = {qualified(*table): table for table in known_tables(storage, config.pipeline.name)}
-    chosen = require_known(config, names, known)
+    chosen = chosen_tables(config, storage, names)
     if wish == "resync" and config.lake.mode == "append":
-        for name in chosen:
-            _refuse_history(config, name, known[name])
-    for name in chosen:
-        Requests(storage, config.pipeline.name).put(*known[name], wish)
-    return chosen
+        for table in chosen:
+            _refuse_history(config, *table)
+    for table in chosen:
+        Requests(storage, config.pipeline.name).put(*table, wish)
+    return [qualified(*table) for table in chosen]
 
 
-def require_known(config: Config, names: Sequence[str], known: Iterable[str]) -> list[str]:
-    """``names`` without doubles, or all that are ``known`` if none are named. Raises ConfigError for any other."""
-    have = list(known)
+def chosen_tables(config: Config, storage: Storage, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The tables (namespace, name) that ``names`` mean, once each; all that the pipeline knows if there are none.
+
+    Raises ConfigError for one that it does not know.
+    """
+    known = {qualified(*table): table for table in known_tables(storage, config.pipeline.name)}
     for name in names:
-        if name not in have:
-            hint = f"It knows {', '.join(have)}." if have else "It has read none yet."
+        if name not in known:
+            hint = f"It knows {', '.join(known)}." if known else "It has read none yet."
             raise ConfigError(f"The pipeline {config.pipeline.name!r} knows no table {name}.", hint=hint)
-    return list(dict.fromkeys(names)) or have
+    return [known[name] for name in dict.fromkeys(names or known)]
 
 
-def _refuse_history(config: Config, name: str, table: tuple[str, str]) -> None:
-    sink = Target.of(config, *table).sink()
+def _refuse_history(config: Config, namespace: str, name: str) -> None:
+    sink = Target.of(config, namespace, name).sink()
     if sink.state() is not None:
         raise ConfigError(
-            f"{name} is a history in append mode, of which nothing is replaced.",
+            f"{qualified(namespace, name)} is a history in append mode, of which nothing is replaced.",
             hint=f"Move {sink.uri} away, to keep or to delete, and ask again: the table is read into a new one.",
         )

@@ -17,10 +17,12 @@ src/backend/replication/pgoutput/pgoutput.c.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from wal2lake.postgres.catalog_rows import CatalogRows, ColumnRow, HeapFile
 
-_TEXTS = {25, 1043}  # text, varchar: the same characters in either, where no length cuts them, which rewrites
+# text, varchar: the same characters in either, where no length cuts them, which rewrites
+SAME_TEXTS: Final = {25, 1043}
 
 
 def doubt(noted: CatalogRows, now: CatalogRows, *, history: bool = False) -> str | None:
@@ -98,4 +100,4 @@ def _is_first(file: HeapFile, before: HeapFile | None) -> bool:
 
 def _reads_the_same(old: ColumnRow, new: ColumnRow) -> bool:
     """Of a type that changed and rewrote nothing: whether the lake's values are what they would be read as now."""
-    return old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _TEXTS
+    return old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= SAME_TEXTS

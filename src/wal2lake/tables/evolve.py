@@ -29,15 +29,13 @@ from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.live_tables import LiveColumn, fast_default_row, live_columns, unique_keys
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunks import columns_as_read, require_columns
-from wal2lake.tables.doubt import doubt, rewritten
+from wal2lake.tables.doubt import SAME_TEXTS, rewritten
 from wal2lake.tables.landing import target_schema
 from wal2lake.tables.state import Followed, SnapshotPlan
 from wal2lake.tables.table import Table
 from wal2lake.tables.target import Target
 
 Fill = Mapping[str, "pa.Scalar"]
-
-_TEXTS = {25, 1043}  # text, varchar: the same characters in either
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +97,11 @@ class Follower:
         return fill
 
     def require_no_doubt(self, now: CatalogRows | None) -> None:
-        """Raise SchemaChangeError if something may have been kept from the stream since the table was read."""
-        noted = self.table.state.rows
-        if noted is None:
-            reason: str | None = "It is not known by which catalog rows the table was read."
-        else:
-            reason = doubt(noted, now, history=self.table.target.mode == "append") if now is not None else None
-        if reason is not None:
+        """Raise SchemaChangeError if something may have been kept from the stream since the table was read.
+
+        ``now``: None while it is not published; when it is back, other rows say so.
+        """
+        if now is not None and (reason := self.table.doubt(now)) is not None:
             raise SchemaChangeError(reason, hint=RESYNC, relation=str(self.table))
 
     def _present(self, connection: Connection, now: CatalogRows | None) -> Present:
@@ -209,7 +205,7 @@ def _keeps_values(before: tuple[int, int] | None, after: ColumnType) -> bool:
     """Whether ALTER COLUMN TYPE leaves every value what it is in the lake; USING is beyond what anyone can see."""
     assert before is not None
     old = column_type(*before)
-    if {old.oid, after.oid} <= _TEXTS:
+    if {old.oid, after.oid} <= SAME_TEXTS:
         return True
     narrowed = not pa.types.is_floating(old.arrow) and widens(after.arrow, old.arrow)
     return narrowed or widens(old.arrow, after.arrow)

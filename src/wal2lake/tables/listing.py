@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.changelog.tables import known_tables
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
-from wal2lake.tables.asking import require_known
+from wal2lake.tables.asking import chosen_tables
 from wal2lake.tables.table_folder import TableFolder
 
 if TYPE_CHECKING:
@@ -34,9 +33,8 @@ class ListedTable:
 def list_tables(config: Config, names: Sequence[str] = ()) -> list[ListedTable]:
     """The tables that the pipeline knows, or ``names`` of them. Raises ConfigError for one that it does not know."""
     storage, pipeline = ChangeLog.open(config.log.path).storage, config.pipeline.name
-    known = {qualified(*table): table for table in known_tables(storage, pipeline)}
-    chosen = require_known(config, names, known)
-    return [_listed(name, TableFolder(storage, pipeline, *known[name]).read()) for name in chosen]
+    chosen = chosen_tables(config, storage, names)
+    return [_listed(qualified(*table), TableFolder(storage, pipeline, *table).read()) for table in chosen]
 
 
 def _listed(name: str, state: TableState) -> ListedTable:

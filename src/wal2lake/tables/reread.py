@@ -90,12 +90,10 @@ def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[
         with reading_table(table):
             rows, bound = rows_by_key(connection, table, key_texts(keys))
     schema = table_schema(table)
-    arrays = (
-        decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
-        if rows
-        else []
-    )
-    return pa.table(arrays, schema=schema.arrow_schema) if rows else schema.arrow_schema.empty_table(), bound
+    if not rows:
+        return schema.arrow_schema.empty_table(), bound
+    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
+    return pa.table(arrays, schema=schema.arrow_schema), bound
 
 
 def key_texts(keys: pa.Table) -> list[dict[str, str]]:

@@ -22,6 +22,7 @@ from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.tables.doubt import doubt
 from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
@@ -40,7 +41,6 @@ class Table:
     def __init__(self, config: Config, namespace: str, name: str) -> None:
         self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
         self.target = Target.of(config, namespace, name)
-        self.namespace, self.name = namespace, name
         self._name = qualified(namespace, name)
         self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
         self.published = True  # as far as anyone looked
@@ -225,6 +225,12 @@ class Table:
         """The stream speaks of it by another name, under which it is another table of the lake."""
         self._change(stage="unpublished", needs_lsn=None, quarantine=None)
 
+    def doubt(self, now: CatalogRows | None) -> str | None:
+        """Why the lake's table may be no copy, by the catalog rows of ``now``, as a sentence; None when it is one."""
+        if self.state.rows is None or now is None:
+            return "It is not known by which catalog rows the table was read."
+        return doubt(self.state.rows, now, history=self.target.mode == "append")
+
     def confirm(self, rows: CatalogRows, lsn: int) -> None:
         """What a look found explains itself: up to ``lsn`` nothing was kept from the stream (0: it cannot say).
 
@@ -316,7 +322,7 @@ class Tables:
         every = [*self._by_name.values(), *self._idle.values()]
         others = (table for table in every if table.is_of(relation_id) and not table.quarantine and table.follows_oid)
         other = next(others, named)
-        return self.of(other.namespace, other.name)
+        return self.of(other.target.namespace, other.target.name)
 
     @property
     def some_in_lake(self) -> bool:
