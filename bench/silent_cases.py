@@ -45,7 +45,16 @@ class Case:
 def cases() -> list[Case]:
     """All of them: first those in which something would be lost, then the benign ones."""
     stream = [*_left_and_back(), *_publication(), *_partitions(), *_remade(), *_names()]
-    return [*stream, *_columns(), *_empty_roots(), *_types(), *_benign(), *_benign_partitions()]
+    return [
+        *stream,
+        *_rewritten(),
+        *_values(),
+        *_column_names(),
+        *_empty_roots(),
+        *_types(),
+        *_benign(),
+        *_benign_partitions(),
+    ]
 
 
 _WRITES = {
@@ -177,7 +186,7 @@ def _remade() -> Iterator[Case]:
     yield Case("remade among all tables, silence", ALL, T, (f"DROP TABLE t; {made}",), ())
 
 
-def _columns() -> Iterator[Case]:
+def _rewritten() -> Iterator[Case]:
     """What rewrites the table and gives older rows values that were never in the stream."""
     made = {
         "uuid": ("ADD u uuid DEFAULT gen_random_uuid()", "ALTER u DROP DEFAULT"),
@@ -219,6 +228,10 @@ def _columns() -> Iterator[Case]:
         (f"ALTER TABLE r {made['uuid'][0]}", f"ALTER TABLE r {made['uuid'][1]}", LAST_R),
         ("r",),
     )
+
+
+def _values() -> Iterator[Case]:
+    """What gives older rows other values by an expression, or by another column of the name."""
     yield Case("USING, the same type", PLAIN, T, ("ALTER TABLE t ALTER b TYPE text USING b || '!'", LAST))
     yield Case(
         "USING, a wider type",
@@ -250,7 +263,10 @@ def _columns() -> Iterator[Case]:
     )
     yield Case("a column dropped and made, silence", PLAIN, T, ("ALTER TABLE t DROP b, ADD b text DEFAULT 'n'",))
     yield Case("a column renamed for good", PLAIN, T, ("ALTER TABLE t RENAME b TO c", LAST))
-    # the names of columns for a while: the order of a Relation's columns tells
+
+
+def _column_names() -> Iterator[Case]:
+    """Columns bear others' names for a while: the order of a Relation's columns tells."""
     swap = "ALTER TABLE t RENAME b TO x; ALTER TABLE t RENAME c TO b; ALTER TABLE t RENAME x TO c"
     wide = "CREATE TABLE t (a int PRIMARY KEY, b text, c text, d text); INSERT INTO t VALUES (1, 'b', 'c', 'd')"
     one = "INSERT INTO t (a, b, c, d) VALUES ({}, 'B', 'C', 'D')"
@@ -396,56 +412,58 @@ def _types() -> Iterator[Case]:
     yield Case("an enum in a composite in a domain", PLAIN, deep + made.format("d", "'(1,red)'"), (renamed, LAST))
 
 
+_BENIGN: dict[str, str | Sequence[str]] = {
+    "GRANT": "GRANT SELECT ON t TO PUBLIC",
+    "GRANT on a column": "GRANT UPDATE (b) ON t TO PUBLIC",
+    "REVOKE": "REVOKE ALL ON t FROM PUBLIC",
+    "OWNER": "ALTER TABLE t OWNER TO pg_read_all_data",
+    "ADD COLUMN": "ALTER TABLE t ADD c text",
+    "ADD COLUMN with a constant": "ALTER TABLE t ADD c int DEFAULT 7",
+    "ADD COLUMN with a constant, dropped": (
+        "ALTER TABLE t ADD c int DEFAULT 7",
+        "ALTER TABLE t ALTER c DROP DEFAULT",
+    ),
+    "DROP COLUMN": "ALTER TABLE t DROP b",
+    "CREATE INDEX": "CREATE INDEX ON t (b)",
+    "CREATE INDEX CONCURRENTLY": "CREATE INDEX CONCURRENTLY ON t (b)",
+    "CREATE UNIQUE INDEX and drop": ("CREATE UNIQUE INDEX i ON t (b)", "DROP INDEX i"),
+    "REINDEX": "REINDEX TABLE t",
+    "REINDEX CONCURRENTLY": "REINDEX TABLE CONCURRENTLY t",
+    "ANALYZE": "ANALYZE t",
+    "VACUUM": "VACUUM t",
+    "VACUUM FREEZE": "VACUUM (FREEZE, ANALYZE) t",
+    "VACUUM FULL of a listed table": "VACUUM FULL t",
+    "CLUSTER of a listed table": "CLUSTER t USING t_pkey",
+    "COMMENT": ("COMMENT ON TABLE t IS 'words'", "COMMENT ON COLUMN t.b IS 'words'"),
+    "a trigger": "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
+    "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()",
+    "SET STATISTICS": "ALTER TABLE t ALTER b SET STATISTICS 50",
+    "SET STORAGE": "ALTER TABLE t ALTER b SET STORAGE EXTERNAL",
+    "storage parameters": "ALTER TABLE t SET (fillfactor = 70)",
+    "SET DEFAULT": "ALTER TABLE t ALTER b SET DEFAULT 'd'",
+    "a CHECK": "ALTER TABLE t ADD CHECK (a > 0)",
+    "RENAME CONSTRAINT": "ALTER TABLE t RENAME CONSTRAINT t_pkey TO key",
+    "row security": "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+    "another table is published": ("CREATE TABLE o (a int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE @.o"),
+    "another is dropped from it": (
+        "CREATE TABLE o (a int PRIMARY KEY)",
+        "ALTER PUBLICATION pub ADD TABLE @.o",
+        "ALTER PUBLICATION pub DROP TABLE @.o",
+    ),
+    "dropped and rolled back": f"BEGIN; {DROP_T}; ROLLBACK",
+    "rewritten and rolled back": "BEGIN; ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid(); ROLLBACK",
+    "TRUNCATE": ("TRUNCATE t", "INSERT INTO t VALUES (1, 'n')"),
+    "TRUNCATE and rows at once": "TRUNCATE t; INSERT INTO t VALUES (1, 'n')",
+    "text to varchar of any length": "ALTER TABLE t ALTER b TYPE varchar",
+    "replica identity FULL": "ALTER TABLE t REPLICA IDENTITY FULL",
+    "catalogs are vacuumed": "VACUUM FREEZE pg_class, pg_publication_rel, pg_attribute",
+    "a comment on the publication": "COMMENT ON PUBLICATION pub IS 'words'",
+}
+
+
 def _benign() -> Iterator[Case]:
     """Nothing that the lake holds changes, so nothing is read anew."""
-    statements: dict[str, str | Sequence[str]] = {
-        "GRANT": "GRANT SELECT ON t TO PUBLIC",
-        "GRANT on a column": "GRANT UPDATE (b) ON t TO PUBLIC",
-        "REVOKE": "REVOKE ALL ON t FROM PUBLIC",
-        "OWNER": "ALTER TABLE t OWNER TO pg_read_all_data",
-        "ADD COLUMN": "ALTER TABLE t ADD c text",
-        "ADD COLUMN with a constant": "ALTER TABLE t ADD c int DEFAULT 7",
-        "ADD COLUMN with a constant, dropped": (
-            "ALTER TABLE t ADD c int DEFAULT 7",
-            "ALTER TABLE t ALTER c DROP DEFAULT",
-        ),
-        "DROP COLUMN": "ALTER TABLE t DROP b",
-        "CREATE INDEX": "CREATE INDEX ON t (b)",
-        "CREATE INDEX CONCURRENTLY": "CREATE INDEX CONCURRENTLY ON t (b)",
-        "CREATE UNIQUE INDEX and drop": ("CREATE UNIQUE INDEX i ON t (b)", "DROP INDEX i"),
-        "REINDEX": "REINDEX TABLE t",
-        "REINDEX CONCURRENTLY": "REINDEX TABLE CONCURRENTLY t",
-        "ANALYZE": "ANALYZE t",
-        "VACUUM": "VACUUM t",
-        "VACUUM FREEZE": "VACUUM (FREEZE, ANALYZE) t",
-        "VACUUM FULL of a listed table": "VACUUM FULL t",
-        "CLUSTER of a listed table": "CLUSTER t USING t_pkey",
-        "COMMENT": ("COMMENT ON TABLE t IS 'words'", "COMMENT ON COLUMN t.b IS 'words'"),
-        "a trigger": "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
-        "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()",
-        "SET STATISTICS": "ALTER TABLE t ALTER b SET STATISTICS 50",
-        "SET STORAGE": "ALTER TABLE t ALTER b SET STORAGE EXTERNAL",
-        "storage parameters": "ALTER TABLE t SET (fillfactor = 70)",
-        "SET DEFAULT": "ALTER TABLE t ALTER b SET DEFAULT 'd'",
-        "a CHECK": "ALTER TABLE t ADD CHECK (a > 0)",
-        "RENAME CONSTRAINT": "ALTER TABLE t RENAME CONSTRAINT t_pkey TO key",
-        "row security": "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
-        "another table is published": ("CREATE TABLE o (a int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE @.o"),
-        "another is dropped from it": (
-            "CREATE TABLE o (a int PRIMARY KEY)",
-            "ALTER PUBLICATION pub ADD TABLE @.o",
-            "ALTER PUBLICATION pub DROP TABLE @.o",
-        ),
-        "dropped and rolled back": f"BEGIN; {DROP_T}; ROLLBACK",
-        "rewritten and rolled back": "BEGIN; ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid(); ROLLBACK",
-        "TRUNCATE": ("TRUNCATE t", "INSERT INTO t VALUES (1, 'n')"),
-        "TRUNCATE and rows at once": "TRUNCATE t; INSERT INTO t VALUES (1, 'n')",
-        "text to varchar of any length": "ALTER TABLE t ALTER b TYPE varchar",
-        "replica identity FULL": "ALTER TABLE t REPLICA IDENTITY FULL",
-        "catalogs are vacuumed": "VACUUM FREEZE pg_class, pg_publication_rel, pg_attribute",
-        "a comment on the publication": "COMMENT ON PUBLICATION pub IS 'words'",
-    }
-    for name, steps in statements.items():
+    for name, steps in _BENIGN.items():
         several = (steps,) if isinstance(steps, str) else tuple(steps)
         yield Case(name, PLAIN, T, (*several, LAST), benign=True)
     yield Case("SET TABLE to the same list", SOLO, T, (_only("t"), LAST), benign=True)
@@ -465,7 +483,7 @@ def _benign() -> Iterator[Case]:
     )
     yield Case("wider without a rewrite", PLAIN, width, wider, benign=True)
     for name in ("GRANT", "ANALYZE", "VACUUM", "ADD COLUMN", "TRUNCATE", "TRUNCATE and rows at once"):
-        steps = statements[name]
+        steps = _BENIGN[name]
         several = (steps,) if isinstance(steps, str) else tuple(steps)
         yield Case(f"{name}, all tables", ALL, T, (*several, LAST), (), benign=True)
         yield Case(f"{name}, a schema", PLAIN, T, (*several, LAST), ("@",), benign=True)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -21,6 +20,7 @@ import pytest
 from psycopg.adapt import AdaptersMap, Loader
 
 import wal2lake
+from tests.client.reading import BOTH, NAME, Read, blocking, rows, to
 from tests.waiting import eventually
 from wal2lake import (
     LSN,
@@ -36,91 +36,17 @@ from wal2lake import (
     connect,
     connect_physical,
 )
-from wal2lake.client import AsyncStream, Connecting
+from wal2lake.client import AsyncStream
 from wal2lake.errors import (
     ConfigError,
     ConnectError,
     LogMismatchError,
-    ProtocolError,
     SlotMissingError,
     UnrepresentableError,
 )
 from wal2lake.testing.embedded import EmbeddedPostgres
-from wal2lake.testing.stream import ScriptedStream, insert, relation
-from wal2lake.testing.walsender import FakeWalsender, Session
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(30)]
-
-Read = Callable[..., list[Event]]
-NAME = "client"
-
-
-def blocking(connecting: Connecting[Any], commits: int = 1, busy_s: float = 0, acknowledge: bool = True) -> list[Any]:
-    """Read up to so many Commits, computing for a while at each; every one is acknowledged."""
-    seen = []
-    with connecting as stream:
-        for event in stream:
-            seen.append(event)
-            if isinstance(event, Commit):
-                compute(busy_s)
-                if acknowledge:
-                    stream.acknowledge(event.end_lsn)
-                commits -= 1
-            if not commits:
-                break
-    return seen
-
-
-def in_a_loop(connecting: Connecting[Any], commits: int = 1, busy_s: float = 0, acknowledge: bool = True) -> list[Any]:
-    async def read() -> list[Any]:
-        seen, left = [], commits
-        async with connecting as stream:
-            async for event in stream:
-                seen.append(event)
-                if isinstance(event, Commit):
-                    compute(busy_s)
-                    if acknowledge:
-                        stream.acknowledge(event.end_lsn)
-                    left -= 1
-                if not left:
-                    break
-        return seen
-
-    return asyncio.run(read())
-
-
-def compute(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        sum(range(10_000))
-
-
-BOTH = pytest.mark.parametrize("read", [blocking, in_a_loop])
-
-
-@pytest.fixture
-def table(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
-    """A published table, and a slot of its time."""
-    server.psql(
-        f"CREATE TABLE {NAME} (id int PRIMARY KEY, v text, big text, hidden text);"
-        f"ALTER TABLE {NAME} ALTER big SET STORAGE EXTERNAL; CREATE PUBLICATION {NAME} FOR TABLE {NAME} (id, v, big);"
-        f"SELECT pg_create_logical_replication_slot('{NAME}', 'pgoutput')"
-    )
-    yield server
-    server.psql(f"DROP TABLE {NAME}; DROP PUBLICATION {NAME}")
-    server.psql(
-        f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND slot_name = '{NAME}'"
-    )
-    eventually(lambda: server.psql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{NAME}'") == "f")
-    server.psql(f"SELECT pg_drop_replication_slot('{NAME}')")
-
-
-def to(server: EmbeddedPostgres, **options: Any) -> Connecting[Event]:
-    return connect(server.dsn, slot=NAME, publication=NAME, **options)
-
-
-def rows(events: list[Event]) -> list[tuple[str, Any, Any]]:
-    return [(type(e).__name__, e.old, e.new) for e in events if isinstance(e, Change)]
 
 
 @BOTH
@@ -475,121 +401,6 @@ def test_a_slot_that_somebody_else_moved_is_refused(table: EmbeddedPostgres) -> 
 def test_what_is_not_supported_is_said(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         connect("", slot="s", publication="p", **options)
-
-
-# What a real server does too seldom.
-
-
-def transaction(rows: int) -> list[bytes]:
-    return ScriptedStream().transaction(relation(), *(insert(i, "x") for i in range(rows)))
-
-
-def fake(*streams: Callable[[Session], None]) -> FakeWalsender:
-    left = iter(streams)
-
-    def stream(session: Session) -> None:
-        next(left)(session)
-
-    return FakeWalsender(stream)
-
-
-def let_arrive(session: Session) -> None:
-    """Return when the client has read all that it was sent."""
-    session.status()  # said at once on connecting
-    session.keepalive(0, reply_requested=True)
-    session.status()
-
-
-@BOTH
-@pytest.mark.parametrize("came", [1, 2, 3, 5])
-def test_a_transaction_that_was_cut_goes_on_where_it_was(read: Read, came: int) -> None:
-    sent = transaction(4)
-
-    def cut(session: Session) -> None:
-        session.raw(*sent[:came])
-        let_arrive(session)
-        session.cut()
-
-    def whole(session: Session) -> None:
-        session.raw(*sent)
-        session.await_copy_done()
-
-    with fake(cut, whole) as server:
-        events = read(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None))
-    assert [type(event).__name__ for event in events] == ["Begin", *["Insert"] * 4, "Commit"]
-    assert [row["id"] for _, _, row in rows(events)] == [0, 1, 2, 3]
-
-
-def test_a_keepalive_counts_also_when_it_came_before_the_acknowledgement() -> None:
-    sent, told = transaction(1), list[LSN]()
-
-    def idle(session: Session) -> None:
-        session.raw(*sent)
-        session.keepalive(0x9000000)
-        told.extend(update.flushed for update in session.await_copy_done())
-
-    with fake(idle) as server, connect(server.dsn, slot="s", publication="p") as stream:
-        commit = next(event for event in stream if isinstance(event, Commit))
-        eventually(lambda: stream.receive(0.1) or stream.delivered_lsn == 0x9000000)
-        assert stream.acknowledged_lsn == 0
-        stream.acknowledge(commit.end_lsn)
-        eventually(lambda: stream.receive(0.1) or stream.acknowledged_lsn == 0x9000000, timeout_s=10)
-    assert told[-1] == 0x9000000
-
-
-def test_a_transaction_that_comes_back_otherwise_is_an_error() -> None:
-    sent, other = transaction(4), ScriptedStream(0x8000).transaction(relation(), insert(1, "x"))
-
-    def cut(session: Session) -> None:
-        session.raw(*sent[:4])
-        let_arrive(session)
-        session.cut()
-
-    def different(session: Session) -> None:
-        session.raw(*other)
-        session.await_copy_done()
-
-    with fake(cut, different) as server, pytest.raises(ProtocolError, match="did not come again"):
-        blocking(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None))
-
-
-def test_a_server_that_was_taken_back_is_refused() -> None:
-    sent = ScriptedStream(0x9000000).transaction(relation(), insert(1, "x"))
-
-    def end(session: Session) -> None:
-        session.raw(*sent)
-        let_arrive(session)
-        session.cut()
-
-    with fake(end) as server, pytest.raises(LogMismatchError, match="taken back"):
-        blocking(connect(server.dsn, slot="s", publication="p", on_wait=lambda *_: None), commits=2)
-
-
-def test_physical_streams_iterate_across_a_promotion() -> None:
-    def first(session: Session) -> None:
-        session.xlog_data(0x1000000, b"a" * 100)
-        session.xlog_data(0x1000064, b"b" * 50)
-        session.end_copy([("2", "0/1000096")])
-
-    def second(session: Session) -> None:
-        session.xlog_data(0x1000096, b"c")
-        assert session.await_copy_done()[-1].flushed == 0x1000064
-
-    with fake(first, second) as server, connect_physical(server.dsn, start_lsn=0x1000000) as stream:
-        wal = b""
-        for piece in stream:
-            wal += piece.payload
-            if len(wal) == 100:
-                stream.acknowledge(piece.start_lsn + len(piece.payload))
-            if len(wal) == 151:
-                break
-        assert stream.delivered_lsn == 0x1000097
-    assert wal == b"a" * 100 + b"b" * 50 + b"c"
-    starts = [query for query in server.queries if query.startswith("START")]
-    assert starts == [
-        "START_REPLICATION PHYSICAL 0/1000000 TIMELINE 1",
-        "START_REPLICATION PHYSICAL 0/1000096 TIMELINE 2",
-    ]
 
 
 def test_physical_wal_is_the_server_s_own(server: EmbeddedPostgres) -> None:
