@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psycopg
 
+from bench.rows import difference, published
 from bench.silent_cases import ALL, PLAIN, ROOT, SOLO, SOLO_ROOT, Case, cases
 from bench.silent_site import Site
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -168,18 +169,18 @@ WAYS: dict[str, Callable[[Site, dict[str, Case]], None]] = {
 
 def _plans(site: Site, schema: str) -> dict[str, str]:
     """By which plan each published table was read."""
-    plans = {name: site.state(schema, name).plan for name in site.published(schema)}
+    plans = {name: site.state(schema, name).plan for name in published(site.connection, schema)}
     return {name: plan.plan_id for name, plan in plans.items() if plan is not None}
 
 
 def _outcome(site: Site, schema: str, case: Case, way: str, before: dict[str, str]) -> Outcome:
-    for name in site.published(schema):
+    for name in published(site.connection, schema):
         quarantine = site.state(schema, name).quarantine
         if quarantine is not None:
             return Outcome(case, way, "needless" if case.benign else "quarantined", quarantine.reason)
-    difference = site.difference(schema)
-    if difference is not None:
-        return Outcome(case, way, "silent", difference)
+    differs = difference(site.connection, site.config.lake.path, schema)
+    if differs is not None:
+        return Outcome(case, way, "silent", differs)
     after = _plans(site, schema)
     anew = [name for name, plan in before.items() if after.get(name) != plan]
     if case.benign and anew:

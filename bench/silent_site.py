@@ -1,15 +1,10 @@
-"""One database, its capture, and the pipeline in this process: real catalogs, stream, log and Delta commits, no Spark.
-
-What a case did is judged here by code of its own: the server's rows beside the lake's, as values and nothing else.
-"""
+"""A database, its capture, and the pipeline in this process: real catalogs, stream, log and Delta commits, no Spark."""
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from deltalake import DeltaTable
-from psycopg import sql
 
 from wal2lake.capture import Capture
 from wal2lake.changelog.log import ChangeLog
@@ -36,23 +29,8 @@ from wal2lake.tables.table_folder import TableFolder
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 _numbers = itertools.count()
-_NATIVE = (16, 20, 21, 23, 25, 26, 700, 701, 1043, 1114, 1184)
 _MARKER = "public.marker"
 _DEADLINE_S = 60.0
-_OUTPUT = "CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END"  # by the type's output function, no cast
-_PUBLISHED = """
-SELECT c.oid::int, p.tablename, p.rowfilter, c.relkind = 'p'
-  FROM pg_publication_tables p
-  JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace = to_regnamespace(quote_ident(p.schemaname))
- WHERE p.pubname = 'pub' AND p.schemaname = %s
-"""
-_COLUMNS = """
-SELECT a.attname, a.atttypid::int
-  FROM pg_publication_tables p
-  JOIN pg_attribute a ON a.attname = ANY (p.attnames) AND a.attrelid = %s AND a.attnum > 0
- WHERE p.pubname = 'pub' AND p.schemaname = %s AND p.tablename = %s
- ORDER BY a.attnum
-"""
 
 
 class Here:
@@ -155,41 +133,3 @@ class Site:
 
     def state(self, schema: str, table: str) -> TableState:
         return TableFolder(self.config.log.path, self.config.pipeline.name, schema, table).read()
-
-    def published(self, schema: str) -> list[str]:
-        return [name for _, name, *_ in self.connection.execute(_PUBLISHED, [schema])]
-
-    def difference(self, schema: str) -> str | None:
-        """What of the schema's published tables the lake has otherwise, in words; None where all is equal."""
-        for oid, name, row_filter, partitioned in self.connection.execute(_PUBLISHED, [schema]).fetchall():
-            columns = self.connection.execute(_COLUMNS, [oid, schema, name]).fetchall()
-            source = Counter(self._rows(schema, name, columns, row_filter, partitioned))
-            lake = Counter(self._lake_rows(schema, name, [column for column, _ in columns]))
-            if source != lake:
-                return f"{name}: only the source has {list(source - lake)[:3]}, only the lake {list(lake - source)[:3]}"
-        return None
-
-    def _rows(
-        self, schema: str, name: str, columns: Sequence[tuple[str, int]], row_filter: str | None, partitioned: bool
-    ) -> list[tuple[str | None, ...]]:
-        wanted = sql.SQL(", ").join(
-            sql.SQL("{0}" if oid in _NATIVE else _OUTPUT).format(sql.Identifier(column)) for column, oid in columns
-        )
-        only = sql.SQL("" if partitioned else "ONLY ")
-        query = sql.SQL("SELECT {} FROM {}{}").format(wanted, only, sql.Identifier(schema, name))
-        if row_filter:
-            query += sql.SQL(" WHERE ") + sql.SQL(row_filter)
-        return [tuple(map(_text, row)) for row in self.connection.execute(query)]
-
-    def _lake_rows(self, schema: str, name: str, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
-        path = f"{self.config.lake.path}/{schema}/{name}"
-        if not DeltaTable.is_deltatable(path):
-            return [("no table",)]
-        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
-        return [tuple(_text(row.get(column)) for column in columns) for row in rows]
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.UTC)
-    return None if value is None else str(value)
