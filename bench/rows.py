@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +39,7 @@ def difference(connection: psycopg.Connection, lake: str, schema: str) -> str | 
     for oid, name, row_filter, partitioned in connection.execute(_PUBLISHED, [schema]).fetchall():
         columns = connection.execute(_COLUMNS, [oid, schema, name]).fetchall()
         source = Counter(_source_rows(connection, (schema, name), columns, row_filter, partitioned))
-        found = Counter(_lake_rows(f"{lake}/{schema}/{name}", [column for column, _ in columns]))
+        found = Counter(_lake_rows(f"{lake}/{schema}/{_escaped(name)}", [column for column, _ in columns]))
         if source != found:
             return f"{name}: only the source has {list(source - found)[:3]}, only the lake {list(found - source)[:3]}"
     return None
@@ -66,6 +67,11 @@ def _lake_rows(path: str, columns: Sequence[str]) -> list[tuple[str | None, ...]
         return [("no table",)]
     rows = DeltaTable(path).to_pyarrow_table().to_pylist()
     return [tuple(_text(row.get(column)) for column in columns) for row in rows]
+
+
+def _escaped(name: str) -> str:
+    """As the lake's folders are named: bytes that are not plain stand as ~XX."""
+    return re.sub(rb"[^A-Za-z0-9_.-]", lambda found: b"~%02X" % ord(found[0]), name.encode()).decode()
 
 
 def _text(value: Any) -> str | None:
