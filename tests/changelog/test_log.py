@@ -134,7 +134,7 @@ def test_a_torn_transaction_comes_again_whole(open_writer: Writer) -> None:
         writer.append(without_headers(torn))
         writer.log.refresh()
         assert payloads_of(writer.log, 0, stream.lsn) == messages(whole + torn)
-        assert writer.log.segments[-1].relations == {}
+        assert writer.log.segments[-1].relation_files == ()
 
 
 def test_a_transaction_that_the_log_has_is_not_indexed_again(open_writer: Writer) -> None:
@@ -326,34 +326,11 @@ def test_what_segments_repeat_is_held_once(open_writer: Writer) -> None:
         writer.append(without_headers(stream.transaction(relation(), insert(0, "a"))))
         writer.append(without_headers(stream.transaction(relation(), insert(1, "b"))))
         writer.append(without_headers(stream.transaction(insert(2, "c"))))
-        _, first, second = ChangeLog.open(writer.log.storage.root).segments
-    assert first.relations is second.relations
-    assert first.relations[16384] is first.announced[0].payload
-
-
-def test_a_thousand_tables_cost_each_segment_little(open_writer: Writer) -> None:
-    columns = ("id", *(f"column_{number}" for number in range(25)))
-    tables = [relation(20000 + number, f"table_{number}", columns) for number in range(1000)]
-    mood = Type(90000, "public", "mood")
-    stream = ScriptedStream()
-    with open_writer() as writer:
-        writer.append(without_headers(stream.transaction(*tables, mood)))
-        small = writer.append(without_headers(stream.transaction(insert(1, "a", oid=20000))))
-        path = Path(writer.log.storage.path(small.name))
-        (_, read) = ChangeLog.open(writer.log.storage.root).segments
-    assert path.stat().st_size < 40_000
-    assert (read.relations, read.types) == (small.relations, small.types)
-    assert (len(read.relations), list(read.types)) == (1000, [90000])
-
-
-def test_a_segment_whose_relations_do_not_parse_is_corrupt(
-    open_writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_writer() as writer, monkeypatch.context() as patch:
-        patch.setattr("wal2lake.changelog.format.write_in_force", lambda *_: b"nothing")
-        info = writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
-        with pytest.raises(LogCorruptError, match=f"{info.name}.*does not parse"):
-            _ = ChangeLog.open(writer.log.storage.root).segments
+        log = ChangeLog.open(writer.log.storage.root)
+    _, first, second = log.segments
+    (before,) = log.in_force(Extent(1, 0, 1))
+    assert log.relations_before(first) == log.relations_before(second) == {16384}
+    assert before is log.in_force(Extent(2, 0, 1))[0] is first.announced[0].payload
 
 
 def test_logical_messages_may_stand_outside(open_writer: Writer) -> None:

@@ -25,12 +25,14 @@ from wal2lake.changelog.format import (
     read_info,
     read_lsn_file,
     read_position,
+    read_relations,
     read_transactions,
     segment_name,
     write_lsn_file,
     write_position,
     write_segment,
 )
+from wal2lake.changelog.relations import InForce
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
@@ -44,11 +46,12 @@ IDENTITY = LogIdentity("7300000000000000001", 1, "shop", "wal2lake", "wal2lake",
 
 
 def targets() -> list[Target]:
-    """A segment's rows, the index and metadata that whoever plans reads alone, and the documents."""
-    segments, documents = list(_segments()), list(_documents())
+    """A segment's rows, the index and metadata that whoever plans reads alone, files of relations, and documents."""
+    segments, documents, relations = list(_segments()), list(_documents()), [_RELATIONS[1]]
     return [
         Target("segment", segments, _as_written(segments, _rows)),
         Target("index", segments, _as_written(segments, _index)),
+        Target("relations", relations, _as_written(relations, _relations)),
         Target("documents", documents, _as_written(documents, _document)),
     ]
 
@@ -70,7 +73,7 @@ def _named() -> Iterator[None]:
     try:
         yield
     except LogCorruptError as error:
-        assert f"{SEGMENT} " in str(error) or f"{DOCUMENT} " in str(error), f"names no file: {error}"
+        assert any(f"{name} " in str(error) for name in (SEGMENT, DOCUMENT, _RELATIONS[0])), f"names no file: {error}"
 
 
 def _rows(file: pa.Buffer) -> Any:
@@ -79,6 +82,10 @@ def _rows(file: pa.Buffer) -> Any:
 
 def _index(file: pa.Buffer) -> Any:
     return astuple(read_info(file, SEGMENT)), read_transactions(file, SEGMENT)
+
+
+def _relations(file: pa.Buffer) -> Any:
+    return read_relations(file, _RELATIONS[0])
 
 
 def _document(data: pa.Buffer) -> Any:
@@ -94,12 +101,27 @@ def _document(data: pa.Buffer) -> Any:
 
 def _segments() -> Iterator[bytes]:
     """First segments of logs: what the newest server sent, in each compression."""
+    for sent in _sent():
+        segment, _ = build_segment(sent, 0, Tail(0, 0))
+        for compression in (None, "lz4", "zstd"):
+            yield b"".join(map(bytes, write_segment(segment, IDENTITY, compression)))
+
+
+def _sent() -> Iterator[MessageColumns]:
     for capture in load(18).captures:
         if capture.name == "changes":
-            sent = MessageColumns.of((0, payload) for payload in capture.pgoutput)
-            segment, _ = build_segment(sent, 0, Tail(0, 0))
-            for compression in (None, "lz4", "zstd"):
-                yield b"".join(map(bytes, write_segment(segment, IDENTITY, compression)))
+            yield MessageColumns.of((0, payload) for payload in capture.pgoutput)
+
+
+def _relations_file() -> tuple[str, bytes]:
+    """The name and bytes of what all that was sent leaves in force."""
+    in_force = InForce()
+    for sent in _sent():
+        _, tail = build_segment(sent, 0, Tail(0, 0))
+        in_force = in_force.announce(tail.in_force.messages.values())
+    _, file = in_force.file(1)
+    assert file is not None
+    return file
 
 
 def _documents() -> Iterator[bytes]:
@@ -118,3 +140,6 @@ def _documents() -> Iterator[bytes]:
         table.write(TableState("catch_up", LSN(8), plan, Landed("p1", 5, (snapshot,)), Followed.of(plan)))
         for file in (Path(folder) / table.documents.folder).glob("*.json"):
             yield file.read_bytes()
+
+
+_RELATIONS = _relations_file()

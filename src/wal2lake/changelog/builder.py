@@ -15,7 +15,7 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats", "Logica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,7 @@ from wal2lake.changelog.format import (
     Segment,
     SegmentInfo,
 )
+from wal2lake.changelog.relations import InForce
 from wal2lake.columnar.arrays import Numbers, to_arrow, to_numpy
 from wal2lake.columnar.headers import (
     BEGIN,
@@ -42,6 +43,7 @@ from wal2lake.columnar.headers import (
     TYPE,
     UPDATE,
     MessageColumns,
+    subject,
     truncated_relations,
 )
 from wal2lake.errors import ProtocolError
@@ -70,8 +72,7 @@ class Tail:
 
     end_lsn: int
     durable_lsn: int
-    relations: Mapping[int, bytes] = field(default_factory=dict)
-    types: Mapping[int, bytes] = field(default_factory=dict)
+    in_force: InForce = field(default_factory=InForce)
     open: OpenTransaction | None = None
 
     def new_session(self) -> Tail:
@@ -81,6 +82,8 @@ class Tail:
 
 def build_segment(messages: MessageColumns, seq: int, tail: Tail) -> tuple[Segment, Tail]:
     """Make segment ``seq`` of messages (one at least), and the tail behind it.
+
+    What ``tail`` says is in force the segment names by its files.
 
     Raises ProtocolError, with the LSN, for messages that do not follow each other as the protocol says.
     """
@@ -201,14 +204,15 @@ def _announced(messages: MessageColumns, tail: Tail) -> tuple[Announcement, ...]
     table: a last column that was dropped and made anew.
     """
     rows = messages.rows_of(RELATION, TYPE)
-    types = dict(tail.types)
+    types: dict[bytes, bytes] = {}
     news = []
     for row, oid in zip(rows.tolist(), messages.ids(rows).tolist(), strict=True):
         kind, payload = chr(messages.tag[row]), messages.payload_of(row)
-        if kind == "R" or types.get(oid) != payload:
+        about = subject(payload)
+        if kind == "R" or types.get(about, tail.in_force.messages.get(about)) != payload:
             news.append(Announcement(row, kind, oid, payload))
         if kind == "Y":
-            types[oid] = payload
+            types[about] = payload
     return tuple(news)
 
 
@@ -223,8 +227,7 @@ def _tail(
     return Tail(
         end_lsn=end_lsn,
         durable_lsn=max(end_lsn, tail.durable_lsn),
-        relations={**tail.relations, **{n.oid: n.payload for n in news if n.kind == "R"}},
-        types={**tail.types, **{n.oid: n.payload for n in news if n.kind == "Y"}},
+        in_force=tail.in_force.announce(n.payload for n in news),
         open=open_after,
     )
 
@@ -244,8 +247,7 @@ def _info(
         last_lsn=int(lsn[-1]),
         rows=batch.num_rows,
         payload_bytes=len(payload_bytes(batch)),
-        relations=tail.relations,
-        types=tail.types,
+        relation_files=tail.in_force.names,
         announced=news,
         counts=count_rows(batch, lambda: batch.column("payload")),
         commits=len(ends),

@@ -45,7 +45,7 @@ def decode_log(
         first, last = log.beginning() if start is None else start, log.last_end_lsn if end is None else end
         known: dict[bytes, bytes] = {}
         for extent in log.plan(first, last) if first < last else ():
-            for payload in log.in_force(extent).values():
+            for payload in log.in_force(extent):
                 if known.get(subject(payload)) != payload:
                     decoder.announce(payload)
                     known[subject(payload)] = payload

@@ -1,14 +1,16 @@
 """Looking into a log: a dictionary per segment, a line per message, a sentence per fault. For `wal2lake log`.
 
 ``verify_log`` checks the checksum of every file, and trusts nothing that the writer derived: from each segment's raw
-messages it builds rows, index and metadata anew, in the state that the segments before it lead to, and compares. Lines
-name kinds, relations and lengths, never a cell value.
+messages it builds rows, index and metadata anew, in the state that the segments before it lead to, and compares; with
+what is in force in that state, what the segment's files of relations say. Lines name kinds, relations and lengths,
+never a cell value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +24,15 @@ from wal2lake.changelog.format import (
     read_info,
     read_lsn_file,
     read_position,
+    read_relations,
     read_state,
     read_transactions,
     segment_name,
     segment_seq,
 )
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.changelog.places import BARRIERS, CONSUMERS, IDENTITY, POSITION, SEGMENTS, STATE
+from wal2lake.changelog.places import BARRIERS, CONSUMERS, IDENTITY, POSITION, RELATIONS, SEGMENTS, STATE
+from wal2lake.changelog.relations import InForce, Messages
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
 from wal2lake.columnar.arrays import to_numpy
@@ -39,7 +43,7 @@ from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Begin, Commit, Relation, Truncate, Type
 
-_DURABLE = {"durable_lsn"}  # also moves without a message, by position.json
+_ELSEWHERE = {"durable_lsn", "relation_files"}  # moves by position.json too; what the files say is compared
 
 
 def list_segments(log: ChangeLog) -> Iterator[dict[str, Any]]:
@@ -78,17 +82,52 @@ def verify_log(storage: Storage) -> Iterator[str]:
             yield str(error)
     if (next_seq := _next_seq(storage)) > max(seqs, default=-1) + 1:
         yield str(corrupt(segment_name(next_seq - 1), "it is missing"))
+    relations = _Relations(storage)
+    yield from relations.verify()
     tail: Tail | None = None
     for seq in range(min(seqs, default=0), max(seqs, default=-1) + 1):
         name = segment_name(seq)
         try:
-            faults, tail = _verify_segment(storage.map(name), name, tail)
+            faults, tail = _verify_segment(storage.map(name), name, tail, relations)
         except FileNotFoundError:
             trimmed = not any(storage.exists(segment_name(older)) for older in seqs if older < seq)
             faults, tail = [] if trimmed else [str(corrupt(name, "it is missing"))], None
         except LogCorruptError as error:
             faults, tail = [str(error)], None
         yield from faults
+
+
+class _Relations:
+    """What segments name as in force, of files that are each looked at and told of once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._faulty: set[str] = set()
+        self._read = lru_cache(maxsize=64)(lambda name: read_relations(storage.map(name), name))
+
+    def verify(self) -> Iterator[str]:
+        """A sentence for each file that cannot be read; one that no segment names is none, for a crash leaves such."""
+        for name in self._storage.names(RELATIONS):
+            try:
+                self._read(f"{RELATIONS}/{name}")
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            except LogCorruptError as error:
+                self._faulty.add(f"{RELATIONS}/{name}")
+                yield str(error)
+
+    def before(self, info: SegmentInfo) -> tuple[Messages | None, list[str]]:
+        """What is in force where the segment starts, None where a file of it is of no use; and faults not told yet."""
+        found: dict[bytes, bytes] = {}
+        for name in info.relation_files:
+            try:
+                found |= self._read(name) if name not in self._faulty else {}
+            except FileNotFoundError:
+                if not self._storage.exists(info.name):  # both were removed meanwhile
+                    return None, []
+                self._faulty.add(name)
+                return None, [str(corrupt(name, "it is missing"))]
+        return (None if self._faulty.intersection(info.relation_files) else found), []
 
 
 def _verify_documents(storage: Storage) -> Iterator[str]:
@@ -117,17 +156,24 @@ def _read_table(data: bytes, name: str) -> object:
     return read_state(data, name) if name.endswith(f"/{STATE}") else read_document(data, name, TABLE_CURE)
 
 
-def _verify_segment(file: pa.Buffer, name: str, tail: Tail | None) -> tuple[list[str], Tail | None]:
+def _verify_segment(
+    file: pa.Buffer, name: str, tail: Tail | None, relations: _Relations
+) -> tuple[list[str], Tail | None]:
     """The faults, and the state behind the segment; nobody can tell that of one whose Begin is in a file that is gone
     or damaged, so of such a one only the checksums are checked."""
     info, batch, index = read_info(file, name), read_batch(file, name), read_transactions(file, name)
-    if tail is None and batch["xid"][0].as_py() and batch["tag"][0].as_py() != BEGIN:
-        return [], None
+    named, faults = relations.before(info)
+    cut = batch["xid"][0].as_py() and batch["tag"][0].as_py() != BEGIN
+    if tail is None and (cut or named is None):
+        return faults, None
+    before = _state_before(info, batch, tail, named)
     with parsing(name):
         messages = MessageColumns(to_numpy(batch["lsn"]), batch["payload"])
-        built, after = build_segment(messages, info.seq, _state_before(info, batch, tail))
+        built, after = build_segment(messages, info.seq, before)
     wrong = [f.name for f in fields(info) if getattr(info, f.name) != getattr(built.info, f.name)]
-    faults = [f"{name}: {field} is not what its messages say." for field in wrong if field not in _DURABLE]
+    faults += [f"{name}: {field} is not what its messages say." for field in wrong if field not in _ELSEWHERE]
+    if named is not None and named != before.in_force.messages:
+        faults.append(f"{name}: the relations in force are not what the messages before it say.")
     if not built.batch.equals(batch):
         faults.append(f"{name}: its columns are not what its messages say.")
     if not built.transactions.equals(index):
@@ -135,15 +181,16 @@ def _verify_segment(file: pa.Buffer, name: str, tail: Tail | None) -> tuple[list
     return faults, after
 
 
-def _state_before(info: SegmentInfo, batch: pa.RecordBatch, tail: Tail | None) -> Tail:
+def _state_before(info: SegmentInfo, batch: pa.RecordBatch, tail: Tail | None, named: Messages | None) -> Tail:
     """As the writer had it: a session that began with this segment knows nothing but the log's end.
 
     Whether one did is seen at the rows: what continues a transaction does not begin with Begin.
     """
     if tail is None:
-        return Tail(info.previous_end_lsn, info.previous_end_lsn, info.relations, info.types)
+        assert named is not None, "nothing could be built"
+        return Tail(info.previous_end_lsn, info.previous_end_lsn, InForce(named))
     begins = batch.column("tag")[0].as_py() == BEGIN
-    return tail.new_session() if begins and (tail.open or not info.relations) else tail
+    return tail.new_session() if begins and (tail.open or named == {}) else tail
 
 
 def _describe(payload: bytes) -> str:

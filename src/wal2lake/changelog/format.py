@@ -1,9 +1,11 @@
 """What a change log file looks like (places.py: where). Everything written here is read back here.
 
 A segment is one Arrow IPC file with a trailer (trailer.py): the columns of SEGMENT_SCHEMA, and in the schema's
-metadata SegmentInfo as JSON, with the Relation and Type messages in force and the transactions as an Arrow IPC stream
-each, so a reader that only plans never touches a row. The other files are documents (documents.py). Both carry
-checksums, and nothing is read from a file before the bytes that say it were checked.
+metadata SegmentInfo as JSON and the transactions as an Arrow IPC stream, so a reader that only plans never touches a
+row. The Relation and Type messages in force are files beside it (relations.py), the others are documents
+(documents.py). All carry checksums, and nothing is read from a file before the bytes that say it were checked.
+
+Format 2, which had the messages in force in each segment, is still read, and a log of it goes on in this one.
 LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
 """
 
@@ -13,21 +15,20 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
 from wal2lake.changelog.places import BARRIERS, CONSUMERS, SEGMENTS
+from wal2lake.changelog.relations import Messages, once, read_file, read_messages
 from wal2lake.changelog.trailer import with_trailer, without_trailer
-from wal2lake.columnar.headers import RELATION, TYPE, identifier
 from wal2lake.lsn import LSN
 
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, FORMAT)
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
-_RELATIONS_KEY = b"wal2lake.relations"
+_RELATIONS_KEY = b"wal2lake.relations"  # until format 2
 _CURES = {
     CONSUMERS: "Restore it from a copy of the log's folder, or remove it: its reader writes it anew with its next"
     " batch. Should retention remove what that reader still needs before then, it says so.",
@@ -57,7 +58,6 @@ TRANSACTIONS_SCHEMA = _required(
     rows=pa.uint64(),  # messages and payload bytes of the whole transaction
     bytes=pa.uint64(),
 )
-RELATIONS_SCHEMA = _required(payload=pa.binary())  # Relation and Type messages, each with its OID in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _require_format(data: bytes, name: str) -> None:
         found = json.loads(data)["format"]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return
-    if type(found) is int and found < FORMAT:
+    if type(found) is int and found < READABLE[0]:
         raise corrupt(
             name,
             f"the log was written by an earlier version of wal2lake, in format {found}, which has no checksums",
@@ -128,10 +128,10 @@ class Announcement:
 class SegmentInfo:
     """What a segment says about itself. LSNs and sizes (bytes) are plain integers; 0 stands for "none".
 
-    ``relations`` and ``types`` (by OID) are the Relation and Type messages in force before row 0, ``announced`` what
-    replaces them, a Relation that says the same again included; ``counts`` has the rows of each kind by relation,
-    transactions that never ended included. ``previous_end_lsn`` and ``end_lsn``: the last commit's end in the whole
-    log, before and after this segment. ``durable_lsn``: nothing below it is missing.
+    ``relation_files`` name where the Relation and Type messages in force before row 0 are, a later one over an earlier;
+    ``announced`` is what replaces them, a Relation that says the same again included; ``counts`` has the rows of each
+    kind by relation, transactions that never ended included. ``previous_end_lsn`` and ``end_lsn``: the end of the last
+    commit in the whole log, before and after this segment. ``durable_lsn``: nothing below it is missing.
     """
 
     seq: int
@@ -139,8 +139,7 @@ class SegmentInfo:
     last_lsn: int
     rows: int
     payload_bytes: int
-    relations: Mapping[int, bytes]
-    types: Mapping[int, bytes]
+    relation_files: tuple[str, ...]
     announced: tuple[Announcement, ...]
     counts: Mapping[int, Mapping[str, int]]
     commits: int
@@ -158,56 +157,25 @@ class SegmentInfo:
         return segment_name(self.seq)
 
     def to_json(self, identity: LogIdentity) -> bytes:
-        """Without ``relations`` and ``types``, which each segment repeats: see write_in_force."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _IN_FORCE}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["announced"] = [(n.row, n.kind, n.oid, b64encode(n.payload).decode()) for n in self.announced]
         values["runs"] = [(r.first_seq, r.first_row, r.stop) for r in self.runs]
         about = {"format": FORMAT, "identity": identity.document()}
         return json.dumps(about | values, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, data: bytes, in_force: InForce) -> SegmentInfo:
+    def from_json(cls, data: bytes) -> SegmentInfo:
         values = json.loads(data)
-        known: dict[str, Any] = dict(zip(_IN_FORCE, in_force, strict=True))
-        known |= {f.name: values[f.name] for f in fields(cls) if f.name not in _IN_FORCE}
+        if values["format"] < FORMAT:
+            values["relation_files"] = [segment_name(values["seq"])]  # its own
+        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls)}
+        known["relation_files"] = tuple(known["relation_files"])
         known["announced"] = tuple(
-            Announcement(row, kind, oid, _once(b64decode(p))) for row, kind, oid, p in known["announced"]
+            Announcement(row, kind, oid, once(b64decode(p))) for row, kind, oid, p in known["announced"]
         )
         known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
         known["runs"] = tuple(Run(*run) for run in known["runs"])
         return cls(**known)
-
-
-_IN_FORCE = ("relations", "types")
-InForce = tuple[Mapping[int, bytes], Mapping[int, bytes]]  # as SegmentInfo's fields of these names
-
-
-def write_in_force(relations: Mapping[int, bytes], types: Mapping[int, bytes]) -> bytes:
-    """An Arrow IPC stream of the messages. Compressed: tables are described much alike, and there may be thousands."""
-    payloads = [*relations.values(), *types.values()]
-    offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
-    column = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
-    stream = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(stream, RELATIONS_SCHEMA, options=options) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays([column], schema=RELATIONS_SCHEMA))
-    written: bytes = stream.getvalue().to_pybytes()
-    return written
-
-
-@lru_cache(maxsize=16)
-def read_in_force(data: bytes) -> InForce:
-    """What write_in_force wrote. A reader holds thousands of segments that repeat each other, and one copy of this."""
-    payloads = pa.ipc.open_stream(data).read_all().column("payload").to_pylist()
-    relations, types = ({identifier(p): _once(p) for p in payloads if p[0] == tag} for tag in (RELATION, TYPE))
-    return relations, types
-
-
-@lru_cache(maxsize=1 << 14)
-def _once(payload: bytes) -> bytes:
-    """The same object for the same message: what is in force changes by one table at a time."""
-    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +206,6 @@ def write_segment(segment: Segment, identity: LogIdentity, compression: str | No
         writer.write_batch(segment.transactions)
     metadata = {
         _SEGMENT_KEY: segment.info.to_json(identity),
-        _RELATIONS_KEY: write_in_force(segment.info.relations, segment.info.types),
         _TRANSACTIONS_KEY: index.getvalue().to_pybytes(),
     }
     file = pa.BufferOutputStream()
@@ -252,10 +219,19 @@ def read_info(file: pa.Buffer, name: str) -> SegmentInfo:
     """Like the other two: of the file ``name``, or LogCorruptError that names it."""
     metadata = _metadata(file, name)
     with parsing(name):
-        info = SegmentInfo.from_json(metadata[_SEGMENT_KEY], read_in_force(metadata[_RELATIONS_KEY]))
+        info = SegmentInfo.from_json(metadata[_SEGMENT_KEY])
     if info.name != name:
         raise corrupt(name, f"it is segment {info.seq}, under another's name")
     return info
+
+
+def read_relations(file: pa.Buffer, name: str) -> Messages:
+    """Of one of SegmentInfo's ``relation_files``: a file of relations, or a segment of format 2."""
+    if name.partition("/")[0] != SEGMENTS:
+        return read_file(file, name)
+    metadata = _metadata(file, name)
+    with parsing(name):
+        return read_messages(metadata[_RELATIONS_KEY], name)
 
 
 def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
@@ -266,14 +242,14 @@ def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
 
 def read_batch(file: pa.Buffer, name: str, *, check: bool = True) -> pa.RecordBatch:
     """All rows; zero copy where the file is mapped and not compressed. ``check``: not needed twice for one file."""
-    arrow = without_trailer(file, name, FORMAT, rows=check)
+    arrow = without_trailer(file, name, READABLE, rows=check)
     with parsing(name):
         return one_batch(pa.ipc.open_file(arrow).read_all().replace_schema_metadata(None), SEGMENT_SCHEMA)
 
 
 def read_columns(file: pa.Buffer, name: str, columns: Sequence[str], *, check: bool = True) -> pa.RecordBatch:
     """Some columns of all rows; of a compressed file nothing else is decompressed. ``check`` as in read_batch."""
-    arrow = without_trailer(file, name, FORMAT, rows=check)
+    arrow = without_trailer(file, name, READABLE, rows=check)
     options = pa.ipc.IpcReadOptions(included_fields=[SEGMENT_SCHEMA.get_field_index(column) for column in columns])
     with parsing(name):
         table = pa.ipc.open_file(arrow, options=options).read_all().replace_schema_metadata(None)
@@ -324,10 +300,10 @@ def read_lsn_file(data: bytes, name: str) -> LSN:
 
 
 def _metadata(file: pa.Buffer, name: str) -> dict[bytes, bytes]:
-    arrow = without_trailer(file, name, FORMAT, rows=False)
+    arrow = without_trailer(file, name, READABLE, rows=False)
     with parsing(name):
         schema = pa.ipc.open_file(arrow).schema
     metadata: dict[bytes, bytes] = schema.metadata or {}
-    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _RELATIONS_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
+    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
         raise corrupt(name, "it is an Arrow file, but not a segment")
     return metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,16 @@ from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
+from wal2lake.changelog.relations import Messages, superfluous
 from wal2lake.changelog.storage import Storage
+from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
 from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation, Type
 
 Place = str | Path | Storage
+K = TypeVar("K")
 T = TypeVar("T")
 _HEAD = ("tag", "relation_id", "xid")
 CLAIM = "@"  # in no pipeline's name and in no consumer option
@@ -55,10 +58,12 @@ class ChangeLog:
         self._segments: list[SegmentInfo] | None = None
         self._checked: set[int] = set()  # segments whose rows were checked; the files never change
         self._position, self._next_seq = LSN(0), 0
-        self._infos: _Recent[SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
-        self._batches: _Recent[pa.RecordBatch] = _Recent(2, self._load_batch)
-        self._heads: _Recent[pa.RecordBatch] = _Recent(2, self._load_heads)
-        self._indexes: _Recent[pa.RecordBatch] = _Recent(16, lambda seq: layout.read_transactions(*self._file(seq)))
+        self._infos: _Recent[int, SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
+        self._batches: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_batch)
+        self._heads: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_heads)
+        self._indexes: _Recent[int, pa.RecordBatch] = _Recent(16, self._load_index)
+        self._relations: _Recent[str, Messages] = _Recent(64, self._load_relations)
+        self._in_force: _Recent[tuple[str, ...], _InForce] = _Recent(16, self._load_in_force)
 
     @classmethod
     def create(cls, path: Place, identity: LogIdentity) -> ChangeLog:
@@ -200,6 +205,25 @@ class ChangeLog:
         self._checked.add(seq)
         return heads
 
+    def _load_index(self, seq: int) -> pa.RecordBatch:
+        return layout.read_transactions(*self._file(seq))
+
+    def _load_relations(self, name: str) -> Messages:
+        return layout.read_relations(self.storage.map(name), name)
+
+    def _load_in_force(self, names: tuple[str, ...]) -> _InForce:
+        return _InForce.of(message for name in names for message in self._relations.get(name).items())
+
+    def _before(self, info: SegmentInfo) -> _InForce:
+        """What is in force where the segment starts. Files go after the segments that name them."""
+        try:
+            return self._in_force.get(info.relation_files)
+        except FileNotFoundError:
+            if not self._is_there(info.seq):
+                raise self._trimmed() from None
+            lost = [name for name in info.relation_files if not self.storage.exists(name)]
+            raise corrupt(lost[0] if lost else info.name, "it is missing") from None
+
     def _info(self, seq: int) -> SegmentInfo:
         """From memory when the segments are listed; a task that reads one extent opens just its file."""
         first = self._segments[0].seq if self._segments else seq + 1
@@ -289,12 +313,13 @@ class ChangeLog:
         return count_rows(self.heads(extent), lambda: self.read(extent).column("payload"))
 
     def relation_runs(self, extent: Extent, relation_id: int) -> list[RelationRun]:
-        """Split the extent where the relation's announced schema changes; from metadata alone.
+        """Split the extent where the relation's announced schema changes; no row is read.
 
         Rows before its first announcement, where it can have no change, are in no run.
         """
         info = self._info(extent.seq)
-        relation, types, since = info.relations.get(relation_id), info.types, extent.row_start
+        before = self._before(info)
+        relation, types, since = before.relations.get(relation_id), before.types, extent.row_start
         announced = dict(types)
         runs: list[RelationRun] = []
         for news in info.announced:
@@ -308,12 +333,18 @@ class ChangeLog:
         _append_run(runs, since, extent.row_stop, relation, types)
         return runs
 
-    def in_force(self, extent: Extent) -> dict[int, bytes]:
-        """The Type and Relation messages in force where the extent begins, by OID, types first; from metadata alone."""
+    def in_force(self, extent: Extent) -> list[bytes]:
+        """The Type and Relation messages in force where the extent begins, types first; no row is read."""
         info = self._info(extent.seq)
-        earlier = [news for news in info.announced if news.row < extent.row_start]
-        types = {**info.types, **{news.oid: news.payload for news in earlier if news.kind == "Y"}}
-        return types | {**info.relations, **{news.oid: news.payload for news in earlier if news.kind == "R"}}
+        before = self._before(info)
+        messages = [*before.types.values(), *before.relations.values()]
+        earlier = [news.payload for news in info.announced if news.row < extent.row_start]
+        newest = {subject(payload): payload for payload in (*messages, *earlier)}
+        return sorted(newest.values(), key=lambda payload: payload[0] != TYPE)
+
+    def relations_before(self, segment: SegmentInfo) -> Collection[int]:
+        """The relations that were announced in the same session of the stream before the segment."""
+        return self._before(segment).relations.keys()
 
     def announced(self, start: int, end: int) -> set[int]:
         """The relations announced amid the transactions in (start, end], even if they look as they did before.
@@ -387,7 +418,14 @@ class ChangeLog:
                 self.storage.remove(segment.name)
             removed += 1
         del self.segments[:removed]
+        self._remove_relations()
         return removed
+
+    def _remove_relations(self) -> None:
+        """Those files that no segment will name: of segments that went, of a crash, or others that took theirs in."""
+        found = [f"{places.RELATIONS}/{name}" for name in self.storage.names(places.RELATIONS)]
+        for name in superfluous(found, [(segment.seq, segment.relation_files) for segment in self.segments]):
+            self.storage.remove(name)
 
     def _needed_from(self, released: int) -> int:
         """The first segment that a transaction ending above ``released`` may have rows in."""
@@ -444,17 +482,33 @@ def claim(pipeline: str, table: str) -> str:
     return f"{pipeline}{CLAIM}{table}"
 
 
-class _Recent(Generic[T]):
-    """The ``size`` things last asked for, by segment number."""
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """The messages in force by OID."""
 
-    def __init__(self, size: int, load: Callable[[int], T]) -> None:
+    relations: Mapping[int, bytes]
+    types: Mapping[int, bytes]
+
+    @classmethod
+    def of(cls, messages: Iterable[tuple[bytes, bytes]]) -> _InForce:
+        """Of messages by kind and OID, later ones over earlier."""
+        found: dict[int, dict[int, bytes]] = {RELATION: {}, TYPE: {}}
+        for about, payload in messages:
+            found[about[0]][identifier(payload)] = payload
+        return cls(found[RELATION], found[TYPE])
+
+
+class _Recent(Generic[K, T]):
+    """The ``size`` things last asked for, by segment number or name."""
+
+    def __init__(self, size: int, load: Callable[[K], T]) -> None:
         self._size, self._load = size, load
-        self._kept: OrderedDict[int, T] = OrderedDict()
+        self._kept: OrderedDict[K, T] = OrderedDict()
 
-    def get(self, seq: int) -> T:
-        if seq not in self._kept:
-            self._kept[seq] = self._load(seq)
+    def get(self, key: K) -> T:
+        if key not in self._kept:
+            self._kept[key] = self._load(key)
             if len(self._kept) > self._size:
                 self._kept.popitem(last=False)
-        self._kept.move_to_end(seq)
-        return self._kept[seq]
+        self._kept.move_to_end(key)
+        return self._kept[key]

@@ -4,6 +4,7 @@
 
     log.json                   LogIdentity: which server, slot and publication; written once
     segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
+    relations/<seq>-….arrow    the Relation and Type messages in force where segments start; immutable (relations.py)
     position.json              how far an idle stream is durable though it brought nothing to write
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
@@ -20,8 +21,9 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 IDENTITY, POSITION = "log.json", "position.json"
-SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "segments", "consumers", "barriers", "status", "snapshots"
-FOLDERS: Final = (SEGMENTS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
+SEGMENTS, RELATIONS = "segments", "relations"
+CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "consumers", "barriers", "status", "snapshots"
+FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
 _REQUESTS = "requests"

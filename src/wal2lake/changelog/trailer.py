@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -39,10 +40,10 @@ def with_trailer(file: pa.Buffer, version: int) -> list[pa.Buffer | bytes]:
     return [file, fields + _END.pack(zlib.crc32(fields, zlib.crc32(file.slice(at))), _MAGIC)]
 
 
-def without_trailer(data: pa.Buffer, name: str, version: int, *, rows: bool) -> pa.Buffer:
+def without_trailer(data: pa.Buffer, name: str, versions: Sequence[int], *, rows: bool) -> pa.Buffer:
     """The Arrow file in ``data``, its footer checked, and with ``rows`` all that is before it as well.
 
-    Raises LogCorruptError for a file that is damaged or of another version.
+    Raises LogCorruptError for a file that is damaged or of none of the ``versions``.
     """
     end = data.size - _SIZE
     if end < 0:
@@ -51,8 +52,8 @@ def without_trailer(data: pa.Buffer, name: str, version: int, *, rows: bool) -> 
     checked = data.slice(at, end + _FIELDS.size - at) if at <= end else b""
     if data.slice(end + _FIELDS.size).to_pybytes() != _END.pack(zlib.crc32(checked), _MAGIC):
         raise corrupt(name, "it is damaged, its checksum does not hold")
-    if found != version:
-        raise corrupt(name, f"it is of format {found}, and this version reads {version}")
+    if found not in versions:
+        raise corrupt(name, f"it is of format {found}, and this version reads {', '.join(map(str, versions))}")
     if rows and zlib.crc32(data.slice(0, at)) != before:
         raise corrupt(name, "it is damaged, the checksum of its rows does not hold")
     return data.slice(0, end)

@@ -4,9 +4,10 @@ A lock keeps a second writer away. Nothing depends on it: a segment is put where
 over the one that was read. So of two writers, one of which took the other for dead, one learns of it, and ends.
 
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
-of a transaction whose Commit was not stored (never indexed; the server sends it again). Appending is the only change,
-so there is nothing else to recover. But a file that is there may not be durable yet (its writer died before it had
-flushed the folder), and it counts as such from the start: so the folders are flushed first.
+of a transaction whose Commit was not stored (never indexed; the server sends it again), perhaps a file of relations
+that no segment names (relations.py). Appending is the only change, so there is nothing else to recover. But a file that
+is there may not be durable yet (its writer died before it had flushed the folder), and it counts as such from the
+start: so the folders are flushed first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from wal2lake.changelog import format as layout
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.log import ChangeLog, Place
-from wal2lake.changelog.places import POSITION, SEGMENTS, WRITER_LOCK
+from wal2lake.changelog.places import POSITION, RELATIONS, SEGMENTS, WRITER_LOCK
 from wal2lake.changelog.storage import Version, held
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.errors import SlotInUseError
@@ -45,7 +46,7 @@ class LogWriter:
         self._compression = None if compression == "none" else compression
         self._held = ExitStack()
         self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
-        self._storage.recover(SEGMENTS, ".")
+        self._storage.recover(RELATIONS, SEGMENTS, ".")
         self._position = self._position_version()  # before what it says is read: it may change no more
         self.log.refresh()
         last = self.log.segments[-1] if self.log.segments else None
@@ -72,8 +73,11 @@ class LogWriter:
 
         Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
         """
-        segment, tail = build_segment(messages, self._seq, self._tail)
+        in_force, file = self._tail.in_force.file(self._seq)
+        segment, tail = build_segment(messages, self._seq, replace(self._tail, in_force=in_force))
         parts = layout.write_segment(segment, self.log.identity, self._compression)
+        if file is not None:
+            self._storage.create(*file)  # before whoever names it; one that is there has these bytes, as its name says
         if not self._storage.create(segment.info.name, *parts) and not self._is_ours(segment.info.name, parts):
             raise self._in_use("it wrote a segment")
         self._seq, self._tail = self._seq + 1, tail

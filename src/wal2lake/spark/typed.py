@@ -59,7 +59,7 @@ def newest_schemas(log: ChangeLog, end: int, rules: DecodeRules) -> list[TableSc
         if not segment.commits or segment.first_commit_end_lsn > end:
             continue
         known = {news.oid: news.row for news in reversed(segment.announced) if news.kind == "R"}
-        known |= dict.fromkeys(segment.relations, 0)
+        known |= dict.fromkeys(log.relations_before(segment), 0)
         if known.keys() <= found.keys():
             continue
         commits = log.transactions(segment.previous_end_lsn, min(end, segment.last_commit_end_lsn))
