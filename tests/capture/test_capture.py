@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -18,11 +19,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from tests.capture.conftest import World
 from tests.waiting import eventually
 from wal2lake.capture import Capture
+from wal2lake.capture.startup import change_log_findings
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
+from wal2lake.cli.main import app
+from wal2lake.config import LakeConfig
 from wal2lake.errors import (
     LogFullError,
     LogMismatchError,
@@ -64,6 +70,23 @@ def test_it_says_that_it_waits(world: World) -> None:
         assert read_progress(str(world.path)).capture_state == "waiting"
     with world.capturing():
         eventually(lambda: read_progress(str(world.path)).capture_state == "streaming")
+
+
+def test_it_says_how_it_ended_and_where_it_could_not_its_lock_does(world: World) -> None:
+    capture = world.spawn()
+    eventually(lambda: read_progress(str(world.path)).capture_state == "streaming")
+    capture.send_signal(signal.SIGKILL)
+    capture.wait()
+    assert read_progress(str(world.path)).capture_state == "died"
+    world.sql(f"DROP PUBLICATION {world.name}")
+    with world.capturing():
+        eventually(lambda: world.errors)
+    failed = read_progress(str(world.path))
+    assert (failed.capture_state, failed.capture_reason) == ("failed", str(world.errors.pop()))
+    away = replace(world.config, source=replace(world.config.source, dsn="host=127.0.0.1 port=1"))
+    with world.capturing(Capture(away)):
+        eventually(lambda: read_progress(str(world.path)).capture_state == "waiting")
+    assert read_progress(str(world.path)).capture_state == "stopped"
 
 
 class Load(threading.Thread):
@@ -325,6 +348,74 @@ def test_a_slot_ahead_of_the_log_is_refused(world: World) -> None:
     error = failure(world)
     assert isinstance(error, LogMismatchError)
     assert "ahead of the change log" in str(error)
+
+
+def test_a_position_that_is_lost_costs_no_copy(world: World) -> None:
+    """An idle stream has moved the slot beyond all segments, and nothing but the position says that nothing lacks."""
+    with world.capturing():
+        world.await_durable(world.insert(1, 10))
+        eventually(lambda: world.confirmed() > world.log.last_end_lsn, world.errors)
+    (world.path / "position.json").unlink()
+    with world.capturing():
+        world.await_durable(world.insert(11, 20))
+    assert world.errors == []
+    for name in ("position.json", "position.copy.json"):
+        (world.path / name).unlink()
+    with world.capturing():  # it ended with a transaction, or the slot is ahead of what it has
+        eventually(lambda: world.errors or world.confirmed() <= world.durable())
+    assert all("ahead of the change log" in str(error) for error in world.errors)
+
+
+def test_a_log_that_was_deleted_is_not_begun_anew_beside_its_lake(world: World, tmp_path: Path) -> None:
+    """What the log had, and the lake does not, the slot does not send again."""
+    config = replace(world.config, lake=LakeConfig(str(tmp_path / "lake")))
+    with world.capturing(Capture(config)):
+        world.await_durable(world.insert(1, 10))
+    (tmp_path / "lake" / "public" / world.name).mkdir(parents=True)
+    shutil.rmtree(world.path)
+    with pytest.raises(
+        LogMismatchError, match=r"its change log .* does not, and the lake .*`wal2lake drop`, then `wal2l"
+    ):
+        Capture(config).run(threading.Event())
+    (finding,) = change_log_findings(config)
+    assert (finding.level, "does not, and the lake" in finding.text) == ("error", True)
+    settings = {"WAL2LAKE_SOURCE_DSN": world.server.dsn, "WAL2LAKE_SOURCE_SLOT": world.name}
+    dropped = CliRunner().invoke(app, ["drop", "--yes", "--config", configured(tmp_path)], env=settings)
+    assert (dropped.exit_code, world.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{world.name}'")) == (
+        0,
+        [],
+    )
+    assert change_log_findings(config) == []
+    with world.capturing(Capture(config)):
+        world.await_durable(world.insert(11, 20))
+    assert world.errors == []
+
+
+def configured(folder: Path) -> str:
+    file = folder / "wal2lake.toml"
+    file.write_text("[source]\n")
+    return str(file)
+
+
+def test_a_slot_that_a_crash_left_without_its_log_is_taken_over_beside_a_lake(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(world.config, lake=LakeConfig(str(tmp_path / "lake")))
+    (tmp_path / "lake" / "public" / world.name).mkdir(parents=True)
+
+    class Crash(Exception):
+        """The process dies."""
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(ChangeLog, "create", die)
+        Capture(config).run(threading.Event())
+    assert world.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{world.name}'")
+    with world.capturing(Capture(config)):
+        world.await_durable(world.insert(1, 10))
+    assert (world.errors, (world.path / "slot.json").exists()) == ([], False)
 
 
 def test_a_slot_that_is_gone_in_use_or_lost_is_named(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from tests.waiting import eventually
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.cli.main import app
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
 from wal2lake.monitor.status import read_status
@@ -98,6 +100,11 @@ def test_an_idle_slot(place: Place) -> None:
     [
         ({"state": "stopped", "ago": 300}, "Capture was stopped 5 min ago; the slot keeps WAL on the server until"),
         ({"state": "streaming", "ago": 90}, r"Capture has said nothing for \d+ s: it is not"),
+        ({"state": "streaming", "lock": ".lock", "ago": 3}, r"Capture died: .* [34] s ago; the slot keeps WAL"),
+        (
+            {"state": "failed", "reason": "The disk is full.", "ago": 60},
+            r"Capture failed .*until it runs again\. The disk",
+        ),
         ({"state": "waiting", "ago": -20}, "Capture cannot stream and tries again and again"),
     ],
 )
@@ -115,6 +122,8 @@ def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], probl
             {"state": "failed", "reason": "The disk is full.", "ago": 3},
             r"The pipeline failed \d+ s ago: The disk is full\.",
         ),
+        ({"state": "streaming", "lock": ".lock"}, r"The pipeline died: its process is gone, .* \d s ago\."),
+        ({"state": "starting", "reason": "The disk is full."}, r"The pipeline starts again after: The disk is full\."),
         ({"state": "waiting", "waiting_for": "Somebody holds a lock."}, "The pipeline waits. Somebody holds a lock."),
         ({"state": "streaming", "ago": 90}, r"The pipeline has said nothing for \d+ s: it is not running, or hangs\."),
         (
@@ -152,3 +161,33 @@ def test_how_old_a_quarantine_is(place: Place) -> None:
     stopped, quarantined = place.problems()
     assert stopped == "The pipeline was stopped 3 min ago."
     assert quarantined.startswith("public.t was quarantined when the pipeline was last heard of, 3 min ago; the next")
+
+
+@pytest.mark.parametrize("name", ["segments/0000000000000000.arrow", "log.json"])
+def test_a_torn_log_hides_nothing_else(place: Place, name: str) -> None:
+    torn = Path(place.config.log.path) / name
+    torn.write_bytes(b"torn")
+    place.capture(state="stopped", ago=300)
+    place.pipeline(state="waiting", waiting_for="Somebody holds a lock.")
+    found = read_status(place.config)
+    assert (found.log, found.slot is not None, found.server_wal_lsn is not None) == (None, True, True)
+    assert f"The change log file {name} cannot be read" in found.problems[0]
+    assert [problem[:20] for problem in found.problems[1:]] == ["Capture was stopped ", "The pipeline waits. "]
+    done = CliRunner().invoke(app, ["status", "--config", str(configured(place))])
+    assert (done.exit_code, "waiting" in done.stdout, "slot monitored" in done.stdout) == (1, True, True)
+
+
+def configured(place: Place) -> Path:
+    file = Path(place.config.log.path).parent / "wal2lake.toml"
+    source = f"dsn = '{place.config.source.dsn}'\npublication = '{NAME}'\nslot = '{NAME}'"
+    places = f"[log]\npath = '{place.config.log.path}'\n[lake]\npath = '{place.config.lake.path}'\n"
+    file.write_text(f"[source]\n{source}\n{places}")
+    return file
+
+
+def test_a_table_that_the_lake_has_lost_does_not_stream(place: Place) -> None:
+    tables = {f"public.{NAME}": {"state": "streaming", "rows": 200, "applied_lsn": "0/20"}}
+    place.pipeline(state="streaming", tables=tables)
+    (problem,) = place.problems()
+    assert problem.startswith(f"The lake has lost public.{NAME}: ") and "wal2lake resync" in problem
+    assert [table.state for table in read_status(place.config).progress.tables] == ["missing"]

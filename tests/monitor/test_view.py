@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from wal2lake.changelog.documents import write_document
+from wal2lake.changelog.local import LocalStorage
 from wal2lake.monitor.progress import read_progress
-from wal2lake.monitor.view import format_duration, line, render, size
+from wal2lake.monitor.view import format_duration, lag, line, render, size
 
 TABLES = {
     "shop.orders": {"state": "streaming", "rows": 1200, "changes": 34, "changes_per_s": 5.0, "applied_lsn": "0/20"},
@@ -17,11 +18,11 @@ TABLES = {
 }
 
 
-def _status(folder: Path) -> str:
+def _status(folder: Path, ago: float = 0) -> str:
     (folder / "status").mkdir()
     capture = {"pid": 7, "ts": time.time(), "state": "streaming", "durable_lsn": "0/7E0"}
     pipeline = {
-        "ts": time.time() - 90,
+        "ts": time.time() - ago,
         "state": "streaming",
         "applied_lsn": "0/20",
         "lag_bytes": 1984,
@@ -62,9 +63,44 @@ def test_what_a_power_cut_left_reads_as_not_there(tmp_path: Path, left: bytes) -
 def test_a_line_says_everything(tmp_path: Path) -> None:
     said = line(read_progress(_status(tmp_path)), "a note")
     assert said == (
-        "capture streaming; pipeline streaming, silent (90 s ago); tables: 1 quarantined, 1 snapshot, 1 streaming; "
+        "capture streaming; pipeline streaming; tables: 1 quarantined, 1 snapshot, 1 streaming; "
         "34 changes, 5/s; lag 2.0 kB, 1.2 s; a note"
     )
+
+
+def test_what_waits_for_a_pipeline_that_does_not_run_is_counted(tmp_path: Path) -> None:
+    """Capture goes on alone. How old that is nobody can tell; the figures of a pipeline that runs are its own."""
+    folder = _status(tmp_path, ago=90)
+    assert line(read_progress(folder)).endswith("lag 2.0 kB")
+    capture = {"ts": time.time(), "state": "streaming", "start_lsn": "0/1000", "end_lsn": "0/6332020"}
+    (tmp_path / "status" / "capture.json").write_bytes(write_document(capture))
+    found = read_progress(folder)
+    assert (found.lag_bytes, found.lag_s) == (0x6332020 - 0x1000, None)
+    assert line(found).endswith("pipeline streaming, silent (90 s ago); tables: 1 quarantined, 1 snapshot, 1 streaming;"
+                                " 34 changes, 5/s; lag 104.0 MB")  # fmt: skip
+    (tmp_path / "status" / "pipeline.json").unlink()
+    assert read_progress(folder).lag_bytes == 0x6332020 - 0x1000, "there never was one"
+
+
+def test_an_idle_table_is_not_behind(tmp_path: Path) -> None:
+    folder = _status(tmp_path)
+    tables = {name: {**TABLES["shop.orders"], "behind": name == "shop.busy"} for name in ("shop.busy", "shop.idle")}
+    said = {"ts": time.time(), "state": "streaming", "lag_bytes": 1984, "lag_s": 1.25, "tables": tables}
+    (tmp_path / "status" / "pipeline.json").write_bytes(write_document(said))
+    progress = read_progress(folder)
+    assert [lag(progress, table) for table in progress.tables] == ["2.0 kB, 1.2 s", "0 B, 0.0 s"]
+
+
+@pytest.mark.parametrize("role", ["capture", "pipeline"])
+def test_what_died_without_a_word_does_not_stream(tmp_path: Path, role: str) -> None:
+    """Its process held a lock as long as it lived, so nobody has to wait until it has been silent for long."""
+    folder = _status(tmp_path)
+    file = tmp_path / "status" / f"{role}.json"
+    file.write_bytes(write_document({"ts": time.time(), "state": "streaming", "lock": ".lock"}))
+    with LocalStorage(tmp_path).lock(".lock"):
+        assert getattr(read_progress(folder), f"{role}_state") == "streaming"
+    assert getattr(read_progress(folder), f"{role}_state") == "died"
+    assert f"{role} died (0 s ago); " in line(read_progress(folder))
 
 
 def test_the_table_has_a_row_a_table(tmp_path: Path) -> None:

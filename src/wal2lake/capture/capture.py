@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.local import storage_at
-from wal2lake.changelog.places import STATUS
+from wal2lake.changelog.places import STATUS, WRITER_LOCK
 from wal2lake.changelog.status import CaptureStatus
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
@@ -66,23 +67,37 @@ class Capture:
 
         Raises errors that are not transient; see wal2lake.capture.startup for those of the start, and LogFullError.
         """
-        writer: LogWriter | None = None
         self._storage.prepare(STATUS)
-        try:
-            while not stop.is_set():
-                try:
-                    writer = writer or open_log(self._config, stop, self._report_slot_waiting)
-                    self._session(writer, stop)
-                except InterruptedByUser:
-                    if not stop.is_set():
-                        raise
-                except Wal2LakeError as error:
-                    if not error.transient:
-                        raise
-                    self._back_off(error, stop)
-        finally:
-            if writer is not None:
-                writer.close()
+        with ExitStack() as log:
+            try:
+                self._capture(log, stop)
+            except BaseException as error:
+                self._record_failure(error)
+                raise
+            self._publish(state="stopped")
+
+    def _capture(self, log: ExitStack, stop: threading.Event) -> None:
+        writer: LogWriter | None = None
+        while not stop.is_set():
+            try:
+                if writer is None:
+                    writer = log.enter_context(open_log(self._config, stop, self._report_slot_waiting))
+                    self._status.lock = WRITER_LOCK
+                self._session(writer, stop)
+            except InterruptedByUser:
+                if not stop.is_set():
+                    raise
+            except Wal2LakeError as error:
+                if not error.transient:
+                    raise
+                self._back_off(error, stop)
+
+    def _record_failure(self, error: BaseException) -> None:
+        """For whoever looks when this process is gone; one that could not have the log speaks not for who has it."""
+        reason = str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
+        with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error that ended it matters more
+            if self._status.lock or not self._storage.is_locked(WRITER_LOCK):
+                self._publish(state="failed", reason=reason)
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         pause_s = self._backoff.pause_s()
@@ -149,6 +164,8 @@ class Capture:
             received_lsn=stream.received_lsn,
             durable_lsn=writer.durable_lsn,
             confirmed_lsn=stream.confirmed_lsn,
+            start_lsn=writer.log.start_lsn,
+            end_lsn=writer.end_lsn,
             server_wal_end=stream.wal_end,
             messages=stream.messages,
             bytes=stream.received_bytes,

@@ -9,13 +9,17 @@ Nothing here opens a published table: capture must resume while an ALTER, a VACU
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
 from wal2lake.capture.history import Resent, check_wal_end
+from wal2lake.changelog.documents import read_document, write_document
 from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.places import SLOT
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.config import Config
@@ -48,7 +52,8 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
 
     ``slot_waits`` is called about once a second while the slot's making waits for transactions to end.
     Raises LogMismatchError, SlotLostError, SlotInUseError, SlotUnfinishedError, PublicationError, and what connecting
-    raises. A slot that exists without a log is taken over where it stands: capture died between making the two.
+    raises. A slot that exists without a log is taken over where it stands if capture died between making the two, or if
+    there is nothing in the lake that had its changes from a log that is lost.
     """
     path = Path(config.log.path)
     if ChangeLog.exists(path):
@@ -56,7 +61,9 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     else:
         identity = _new_identity(config, stop, slot_waits)
         logger.info("The change log %s begins at %s.", path, identity.start_lsn)
-    return retry_while_in_use(lambda: LogWriter(path, identity, compression=config.log.compression), PATIENCE_S, stop)
+    opened = retry_while_in_use(lambda: LogWriter(path, identity, compression=config.log.compression), PATIENCE_S, stop)
+    opened.log.storage.remove(SLOT)
+    return opened
 
 
 def check_source(config: Config, writer: LogWriter, stop: Event) -> LSN:
@@ -106,7 +113,7 @@ def change_log_findings(config: Config) -> list[Finding]:
     Where the slot is free and stands before the log's end, the server is asked what it would send again. Moves nothing.
     """
     if not ChangeLog.exists(config.log.path):
-        return []
+        return list(_lost_log_findings(config))
     try:
         log = ChangeLog.open(config.log.path)
         durable = log.durable_lsn()
@@ -124,6 +131,15 @@ def change_log_findings(config: Config) -> list[Finding]:
     return [Finding("change_log", "ok", f"The change log ends at {durable}, and is of this server.")]
 
 
+def _lost_log_findings(config: Config) -> Iterator[Finding]:
+    try:
+        with connect(config.source.dsn, application_name="wal2lake check") as connection:
+            if slot_state(connection, config.source.slot) is not None:
+                _require_no_lost_log(config, identify(connection))
+    except Wal2LakeError as error:
+        yield Finding("change_log", "error", str(error))
+
+
 def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, durable: LSN, publication: str) -> None:
     resent = Resent(log, durable, check_position(state, durable))
     options = (*PLUGIN_OPTIONS.items(), ("publication_names", quote_identifier(publication)))
@@ -138,7 +154,11 @@ def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -
         system = identify(connection)
         state = slot_state(connection, config.source.slot)
         if state is None:
+            storage = storage_at(config.log.path)
+            storage.prepare(".")
+            storage.put(SLOT, write_document(_making(config, system)))  # a crash before there is a log leaves this
             return _identity(config, system, _make_slot(config, stop, slot_waits))
+        _require_no_lost_log(config, system)
         try:
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
@@ -147,6 +167,29 @@ def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -
     _check_slot(state, identity)
     logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
     return identity
+
+
+def _making(config: Config, system: SystemIdentity) -> dict[str, str]:
+    return {"slot": config.source.slot, "system_id": str(system.system_id)}
+
+
+def _require_no_lost_log(config: Config, system: SystemIdentity) -> None:
+    """Raise LogMismatchError for a slot of which the log seems to be lost, and with it what the lake does not have yet.
+
+    Not all that was acknowledged need be in the tables, and the slot does not send it again.
+    """
+    storage = storage_at(config.log.path)
+    with suppress(FileNotFoundError):
+        if read_document(storage.get(SLOT), SLOT) == _making(config, system):
+            return
+    if "://" not in config.lake.path and next(Path(config.lake.path).glob("*/*/"), None) is not None:
+        raise LogMismatchError(
+            f"The slot {config.source.slot} exists, its change log {storage.where} does not, and the lake"
+            f" {config.lake.path} has tables: changes that the log had, and the tables do not have, are lost.",
+            hint="Put the log's folder back, or point log.path at where it is now. If it is lost, run `wal2lake drop`,"
+            " then `wal2lake run`: the tables are copied anew. If they are another pipeline's, give this one a"
+            " lake.path of its own.",
+        )
 
 
 def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LSN:

@@ -8,7 +8,7 @@ never a cell value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -18,8 +18,11 @@ import pyarrow as pa
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.documents import TABLE_CURE, corrupt, parsing, read_document
 from wal2lake.changelog.format import (
+    FORMAT,
+    POSITION_CURE,
     LogIdentity,
     SegmentInfo,
+    newest_position,
     read_batch,
     read_info,
     read_lsn_file,
@@ -31,7 +34,17 @@ from wal2lake.changelog.format import (
     segment_seq,
 )
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.changelog.places import BARRIERS, CONSUMERS, IDENTITY, POSITION, RELATIONS, SEGMENTS, STATE
+from wal2lake.changelog.places import (
+    BARRIERS,
+    CONSUMERS,
+    IDENTITY,
+    POSITION,
+    POSITION_COPY,
+    POSITIONS,
+    RELATIONS,
+    SEGMENTS,
+    STATE,
+)
 from wal2lake.changelog.relations import InForce, Messages
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
@@ -131,25 +144,39 @@ class _Relations:
 
 
 def _verify_documents(storage: Storage) -> Iterator[str]:
-    known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json, POSITION: read_position}
+    known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json}
+    known |= dict.fromkeys(POSITIONS, read_position)
     for folder in (CONSUMERS, BARRIERS):
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
     known |= dict.fromkeys(documents_of_tables(storage), _read_table)
     for name, read in known.items():
         try:
             read(storage.get(name), name)
-        except FileNotFoundError:  # removed meanwhile, or never written: an idle stream writes the position
-            continue
+        except FileNotFoundError:  # removed meanwhile
+            if name in _required_positions(storage):
+                yield str(corrupt(name, "it is missing", POSITION_CURE))
         except LogCorruptError as error:
             yield str(error)
 
 
-def _next_seq(storage: Storage) -> int:
-    """What position.json says, where it says something: whether it does has been looked at."""
+def _required_positions(storage: Storage) -> Sequence[str]:
+    """A writer makes both. One of format 2 made the first, and only for an idle stream."""
     try:
-        return read_position(storage.get(POSITION), POSITION)[1]
+        present = LogIdentity.from_json(storage.get(IDENTITY), IDENTITY).format >= FORMAT
     except (FileNotFoundError, LogCorruptError):
+        return ()
+    if present:
+        return POSITIONS if storage.names(SEGMENTS) else ()
+    return (POSITION,) if storage.exists(POSITION_COPY) else ()
+
+
+def _next_seq(storage: Storage) -> int:
+    """What the position says, where it says something: whether it does has been looked at."""
+    try:
+        found = newest_position(storage.get)
+    except LogCorruptError:
         return 0
+    return 0 if found is None else found[1]
 
 
 def _read_table(data: bytes, name: str) -> object:

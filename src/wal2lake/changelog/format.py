@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
 
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
-from wal2lake.changelog.places import BARRIERS, CONSUMERS, SEGMENTS
+from wal2lake.changelog.places import BARRIERS, CONSUMERS, POSITIONS, SEGMENTS
 from wal2lake.changelog.relations import Messages, once, read_file, read_messages
 from wal2lake.changelog.trailer import with_trailer, without_trailer
+from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 
 FORMAT = 3
@@ -261,6 +262,12 @@ def one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
+POSITION_CURE = (
+    "Restore it from a copy of the log's folder; or remove position.json and position.copy.json, and run again: where"
+    " the slot shows that the segments have all, capture goes on, and else it says what to do."
+)
+
+
 def write_position(lsn: int, next_seq: int) -> bytes:
     """position.json: durable up to ``lsn``, and which segment comes next, so that a lost newest one is missed."""
     return write_document({"lsn": str(LSN(lsn)), "next_segment": next_seq})
@@ -268,9 +275,27 @@ def write_position(lsn: int, next_seq: int) -> bytes:
 
 def read_position(data: bytes, name: str) -> tuple[LSN, int]:
     """(lsn, next_seq) of write_position."""
-    values = read_document(data, name)
-    with parsing(name):
+    values = read_document(data, name, POSITION_CURE)
+    with parsing(name, POSITION_CURE):
         return LSN.parse(values["lsn"]), int(values["next_segment"])
+
+
+def newest_position(get: Callable[[str], bytes]) -> tuple[LSN, int] | None:
+    """The position, by ``get``, from the file or else from its copy; None when the stream was never idle.
+
+    Raises LogCorruptError where there are such files, and none is sound.
+    """
+    damage: LogCorruptError | None = None
+    for name in POSITIONS:
+        try:
+            return read_position(get(name), name)
+        except FileNotFoundError:
+            continue
+        except LogCorruptError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
 
 
 def read_state(data: bytes, name: str) -> dict[str, Any]:

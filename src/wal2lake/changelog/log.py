@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -173,9 +172,9 @@ class ChangeLog:
 
     def _read_position(self) -> None:
         """How far an idle stream is durable; before the segments are looked at, which may be more by then."""
-        with suppress(FileNotFoundError):  # the stream was never idle
-            data = self.storage.get(places.POSITION)
-            self._position, self._next_seq = layout.read_position(data, places.POSITION)
+        found = layout.newest_position(self.storage.get)
+        if found is not None:
+            self._position, self._next_seq = found
 
     def _require_newest(self, newest: int) -> None:
         """Retention leaves the newest segment; where it is gone, nobody would miss what it held."""
@@ -357,6 +356,18 @@ class ChangeLog:
             for news in self._info(extent.seq).announced
             if news.kind == "R" and extent.row_start <= news.row < extent.row_stop
         }
+
+    def changed_above(self, lsn: int, most: int) -> set[int] | None:
+        """The relations that may have changes in transactions that end above ``lsn``, by the segments' own counts.
+
+        None where that are more than ``most`` segments.
+        """
+        late = [segment for segment in self.segments[-most - 1 :] if segment.end_lsn > lsn]
+        first = min((run.first_seq for segment in late for run in segment.runs[:1]), default=None)
+        if first is None:
+            return set()
+        held = [segment for segment in self.segments[-most - 1 :] if segment.seq >= first]
+        return None if len(held) > most else {oid for segment in held for oid in segment.counts}
 
     # -- retention and barriers
 

@@ -2,10 +2,11 @@
 
 ::
 
+    slot.json                  which slot is being made for a log that is not there yet
     log.json                   LogIdentity: which server, slot and publication; written once
     segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
     relations/<seq>-….arrow    the Relation and Type messages in force where segments start; immutable (relations.py)
-    position.json              how far an idle stream is durable though it brought nothing to write
+    position.json, .copy.json  how far an idle stream is durable though it brought nothing to write; twice
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables.py)
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-IDENTITY, POSITION = "log.json", "position.json"
+SLOT, IDENTITY, POSITION = "slot.json", "log.json", "position.json"
+POSITION_COPY = "position.copy.json"  # written before it, and as good
+POSITIONS: Final = (POSITION, POSITION_COPY)
 SEGMENTS, RELATIONS = "segments", "relations"
 CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "consumers", "barriers", "status", "snapshots"
 FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)

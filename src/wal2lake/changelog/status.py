@@ -18,18 +18,22 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.errors import ConfigError, LogCorruptError
 from wal2lake.lsn import LSN
 
-TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished"]
+TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished", "missing"]
 _NOWHERE = LSN(0)
+_LSNS = {"received_lsn", "durable_lsn", "confirmed_lsn", "server_wal_end", "start_lsn", "end_lsn", "applied_lsn"}
 
 
 @dataclass(kw_only=True)
 class _Status:
-    """``ts``: when it was said, in Unix seconds; whoever waits says beforehand until when."""
+    """``ts``: when it was said, in Unix seconds; whoever waits says beforehand until when. ``lock``: what its process
+    holds as long as it lives; empty when it holds nothing yet. ``reason``: what ended it, if something did."""
 
     role: ClassVar[str]
     pid: int = 0
     ts: float = 0.0
     state: str = "starting"
+    lock: str = ""
+    reason: str | None = None
 
     def write(self, storage: Storage) -> None:
         """Publish it."""
@@ -49,13 +53,18 @@ class _Status:
 
 @dataclass(kw_only=True)
 class CaptureStatus(_Status):
-    """Capture: LSNs of the stream, ``messages`` and ``bytes`` of this session, ``changes`` of this process."""
+    """Capture: LSNs of the stream, ``messages`` and ``bytes`` of this session, ``changes`` of this process.
+
+    ``start_lsn``, ``end_lsn``: where the log begins, and the end of its last transaction.
+    """
 
     role: ClassVar[str] = "capture"
     received_lsn: LSN = _NOWHERE
     durable_lsn: LSN = _NOWHERE
     confirmed_lsn: LSN = _NOWHERE
     server_wal_end: LSN = _NOWHERE
+    start_lsn: LSN = _NOWHERE
+    end_lsn: LSN = _NOWHERE
     messages: int = 0
     bytes: int = 0
     changes: int = 0
@@ -63,7 +72,8 @@ class CaptureStatus(_Status):
 
 @dataclass(kw_only=True)
 class TableStatus:
-    """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began.
+    """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began; ``behind``: the
+    log has, or may have, changes of it that are not applied.
 
     ``confirmed_lsn``: up to there a look at the catalog has confirmed that nothing was kept from the stream;
     ``unconfirmed_since`` (Unix seconds): when that was, if more is applied by now.
@@ -77,19 +87,18 @@ class TableStatus:
     changes: int = 0
     changes_per_s: float = 0.0
     reason: str | None = None
+    behind: bool = True
     confirmed_lsn: LSN = _NOWHERE
     unconfirmed_since: float | None = None
 
 
 @dataclass(kw_only=True)
 class PipelineStatus(_Status):
-    """The whole pipeline. ``waiting_for``: what others must do before it goes on; ``reason``: what ended it, if
-    something did. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest commit not yet
-    applied; both 0 when level with the log."""
+    """The whole pipeline. ``waiting_for``: what others must do before it goes on. ``lag_bytes``: WAL in the log and not
+    in the lake; ``lag_s``: age of the oldest commit not yet applied; both 0 when level with the log."""
 
     role: ClassVar[str] = "pipeline"
     waiting_for: str | None = None
-    reason: str | None = None
     batch: int = -1
     applied_lsn: LSN = _NOWHERE
     durable_lsn: LSN = _NOWHERE
@@ -119,7 +128,7 @@ def _to_document(values: Any) -> Any:
 def _known(cls: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of ``cls`` that the document has."""
     found = {f.name: document[f.name] for f in fields(cls) if f.name in document}
-    for name in found.keys() & {"received_lsn", "durable_lsn", "confirmed_lsn", "server_wal_end", "applied_lsn"}:
+    for name in found.keys() & _LSNS:
         found[name] = LSN.parse(found[name])
     if "tables" in found:
         found["tables"] = {name: TableStatus(**_known(TableStatus, table)) for name, table in found["tables"].items()}

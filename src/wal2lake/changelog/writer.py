@@ -12,8 +12,9 @@ start: so the folders are flushed first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal
@@ -24,13 +25,14 @@ from wal2lake.changelog import format as layout
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.log import ChangeLog, Place
-from wal2lake.changelog.places import POSITION, RELATIONS, SEGMENTS, WRITER_LOCK
-from wal2lake.changelog.storage import Version, held
+from wal2lake.changelog.places import POSITIONS, RELATIONS, SEGMENTS, WRITER_LOCK
+from wal2lake.changelog.storage import Stored, Version, held
 from wal2lake.columnar.headers import MessageColumns
-from wal2lake.errors import SlotInUseError
+from wal2lake.errors import LogCorruptError, SlotInUseError
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
+logger = logging.getLogger("wal2lake.capture")
 
 
 class LogWriter:
@@ -47,22 +49,42 @@ class LogWriter:
         self._held = ExitStack()
         self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
         self._storage.recover(RELATIONS, SEGMENTS, ".")
-        self._position = self._position_version()  # before what it says is read: it may change no more
+        self._positions = self._restore_positions()  # before what they say is read: they may change no more
         self.log.refresh()
         last = self.log.segments[-1] if self.log.segments else None
         self._seq = last.seq + 1 if last else 0
         self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
+        if not any(self._positions.values()):
+            if self.log.segments and self.log.identity.format == layout.FORMAT:
+                logger.warning("%s has lost its position: it is taken from the segments.", self._storage.where)
+            self._write_position(self._tail.durable_lsn)  # so that one that is lost is missed
 
-    def _position_version(self) -> Version | None:
-        try:
-            return self._storage.read(POSITION).version
-        except FileNotFoundError:  # the stream was never idle
-            return None
+    def _restore_positions(self) -> dict[str, Version | None]:
+        """The versions of the position and its copy, each made from the other where it is lost or damaged.
+
+        A crash between the two leaves the copy ahead of the file, and nothing acknowledged that either lacks.
+        """
+        found: dict[str, Stored] = {}
+        for name in POSITIONS:
+            with suppress(FileNotFoundError):  # the stream was never idle, or it is lost
+                found[name] = self._storage.read(name)
+        sound = layout.newest_position(lambda name: _data_of(found, name))
+        versions = {name: found[name].version if name in found else None for name in POSITIONS}
+        for name in POSITIONS if sound is not None else ():
+            if name not in found or not _is_sound(found[name].data, name):
+                logger.warning("%s/%s was lost or damaged: it is made anew from the other.", self._storage.where, name)
+                versions[name] = self._storage.swap(name, layout.write_position(*sound), versions[name])
+        return versions
 
     @property
     def durable_lsn(self) -> LSN:
         """Nothing below this is missing: where to start the stream, and the most that may be acknowledged."""
         return LSN(self._tail.durable_lsn)
+
+    @property
+    def end_lsn(self) -> LSN:
+        """The end of the last transaction; where the log begins before the first."""
+        return LSN(self._tail.end_lsn)
 
     def new_session(self) -> None:
         """The stream was started (again): forget the transaction that the last session left open."""
@@ -87,11 +109,16 @@ class LogWriter:
         """Record durably that the server has sent all below ``lsn`` and everything that came is appended."""
         if lsn <= self._tail.durable_lsn:
             return
-        version = self._storage.swap(POSITION, layout.write_position(lsn, self._seq), self._position)
-        if version is None:
-            raise self._in_use("it wrote a position")
-        self._position = version
+        self._write_position(lsn)
         self._tail = replace(self._tail, durable_lsn=lsn)
+
+    def _write_position(self, lsn: int) -> None:
+        data = layout.write_position(lsn, self._seq)
+        for name in reversed(POSITIONS):
+            version = self._storage.swap(name, data, self._positions[name])
+            if version is None:
+                raise self._in_use("it wrote a position")
+            self._positions[name] = version
 
     def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
         """The last try of this very segment failed, and yet it came to be there."""
@@ -113,3 +140,17 @@ class LogWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _data_of(found: Mapping[str, Stored], name: str) -> bytes:
+    if name not in found:
+        raise FileNotFoundError(name)
+    return found[name].data
+
+
+def _is_sound(data: bytes, name: str) -> bool:
+    try:
+        layout.read_position(data, name)
+    except LogCorruptError:
+        return False
+    return True

@@ -59,7 +59,9 @@ def _places(found: Status) -> Table:
             "change log", f"{found.log.segments} segments, {size(found.log.size)}, durable to {found.log.durable_lsn}"
         )
     for name, lsn in found.applied.items():
-        table.add_row(name, "no table yet" if lsn is None else f"applied to {lsn}")
+        reached = found.reached(name)
+        idle = "" if reached == lsn else f", last changed at {lsn}"
+        table.add_row(name, "no table yet" if lsn is None else f"applied to {reached}{idle}")
     return table
 
 

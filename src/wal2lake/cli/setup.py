@@ -58,7 +58,7 @@ def check(
 ) -> None:
     """See whether the server is ready, and whether the change log is of it; findings come with the SQL that mends."""
     findings = preflight(config.source.dsn, config.source.publication, config.source.slot)
-    if Path(config.log.path).exists():
+    if Path(config.log.path).exists() or Path(config.lake.path).exists():
         from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
 
         findings += change_log_findings(config)

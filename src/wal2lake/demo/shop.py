@@ -101,7 +101,7 @@ class _Demo:
             "tables": len(report.tables),
             "changes": after.changes,
             "changes_per_s": round(after.changes / (time.monotonic() - began), 1),
-            "lag_s": round(progress.lag_s, 2),
+            "lag_s": None if progress.lag_s is None else round(progress.lag_s, 2),
             "lake": self._config.lake.path,
         }
 

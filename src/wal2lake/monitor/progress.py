@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus
+from wal2lake.changelog.storage import Storage
 from wal2lake.lsn import LSN
 
 _STALE_S = 30.0  # a busy machine may keep a child from its status for a while
 _NOWHERE = LSN(0)
-_NOT_RUNNING, _SILENT = "not running", ", silent"
-_ENDED = ("stopped", "failed")
+_NOT_RUNNING, _SILENT, DIED = "not running", ", silent", "died"
+_STARTING, _ENDED = "starting", ("stopped", "failed")
 
 
 @dataclass(kw_only=True)
@@ -30,19 +31,21 @@ class TableProgress(TableStatus):
 class Progress:
     """Both children at one moment; lags in bytes of WAL and in seconds.
 
-    A state ends with ", silent" when its child should have said more since. The ages tell how old the figures are,
-    ``pipeline_reason`` what the pipeline waits for, or what ended it.
+    A state ends with ", silent" when its child should have said more since, and is "died" when its process is gone and
+    did not say why. The ages tell how old the figures are, ``capture_reason`` what ended capture, ``pipeline_reason``
+    what the pipeline waits for, or what ended it. ``lag_s`` is None where no pipeline runs that could tell.
     """
 
     capture_state: str = _NOT_RUNNING
     capture_age_s: float | None = None
+    capture_reason: str | None = None
     pipeline_state: str = _NOT_RUNNING
     pipeline_age_s: float | None = None
     pipeline_reason: str | None = None
     durable_lsn: LSN = _NOWHERE
     applied_lsn: LSN = _NOWHERE
     lag_bytes: int = 0
-    lag_s: float = 0.0
+    lag_s: float | None = 0.0
     tables: tuple[TableProgress, ...] = field(default=())
 
     @property
@@ -64,27 +67,47 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
     storage, pids = storage_at(log_path), pids or {}
     capture, pipeline = CaptureStatus.read(storage), PipelineStatus.read(storage)
     said, applied = capture or CaptureStatus(), pipeline or PipelineStatus()
+    pipeline_state = _state(storage, pipeline, pids.get("pipeline"))
+    measured = is_alive(pipeline_state) and pipeline_state != _STARTING
     return Progress(
-        capture_state=_state(capture, pids.get("capture")),
+        capture_state=_state(storage, capture, pids.get("capture")),
         capture_age_s=_age(capture),
-        pipeline_state=_state(pipeline, pids.get("pipeline")),
+        capture_reason=said.reason,
+        pipeline_state=pipeline_state,
         pipeline_age_s=_age(pipeline),
         pipeline_reason=applied.reason or applied.waiting_for,
         durable_lsn=said.durable_lsn,
         applied_lsn=applied.applied_lsn,
-        lag_bytes=applied.lag_bytes,
-        lag_s=applied.lag_s,
+        lag_bytes=applied.lag_bytes if measured else max(applied.lag_bytes, _not_applied(said, applied)),
+        lag_s=applied.lag_s if measured else None,
         tables=tuple(TableProgress(name=name, **vars(table)) for name, table in sorted(applied.tables.items())),
     )
 
 
-def _state(status: CaptureStatus | PipelineStatus | None, pid: int | None) -> str:
+def _not_applied(capture: CaptureStatus, pipeline: PipelineStatus) -> int:
+    """Bytes of WAL by what either said last: capture may have gone on without the pipeline."""
+    return int(capture.end_lsn) - max(int(pipeline.applied_lsn), int(capture.start_lsn))
+
+
+def _state(storage: Storage, status: CaptureStatus | PipelineStatus | None, pid: int | None) -> str:
     if pid is not None and (status is None or status.pid != pid):
-        return "starting"
+        return _STARTING
     if status is None:
         return _NOT_RUNNING
     state = status.state
-    return state if state in _ENDED or time.time() - status.ts < _STALE_S else f"{state}{_SILENT}"
+    if state in _ENDED:
+        return state
+    if status.lock and not _is_held(storage, status.lock):
+        return DIED
+    return state if time.time() - status.ts < _STALE_S else f"{state}{_SILENT}"
+
+
+def _is_held(storage: Storage, lock: str) -> bool:
+    """Where that is not ours to see, time tells."""
+    try:
+        return storage.is_locked(lock)
+    except OSError:
+        return True
 
 
 def _age(status: CaptureStatus | PipelineStatus | None) -> float | None:
@@ -94,4 +117,4 @@ def _age(status: CaptureStatus | PipelineStatus | None) -> float | None:
 
 def is_alive(state: str) -> bool:
     """Whether it is a state of a child at work."""
-    return state not in (*_ENDED, _NOT_RUNNING) and not state.endswith(_SILENT)
+    return state not in (*_ENDED, _NOT_RUNNING, DIED) and not state.endswith(_SILENT)

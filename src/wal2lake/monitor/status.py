@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
-from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConfigError, LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.monitor.progress import Progress, is_alive, read_progress
+from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
 from wal2lake.monitor.view import format_duration
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import identify, published_tables
@@ -45,12 +45,18 @@ class Status:
     applied: dict[str, LSN | None]
     problems: list[str] = field(default_factory=list)
 
+    def reached(self, table: str) -> LSN | None:
+        """Up to where the lake has all of the table's changes; its last commit may be older, where nothing changed."""
+        own = self.applied[table]
+        told = (LSN(known.applied_lsn) for known in self.progress.tables if known.name == table)
+        return own and max(own, *told, own)
+
 
 def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
     problems: list[str] = []
     of_log: list[str] = []
-    log = _log_status(config, of_log)  # looked at first: the log follows the server
+    exists, log = _log_status(config, of_log)  # looked at first: the log follows the server
     server_lsn, slot, names = _server_status(config, problems)
     problems += of_log
     if log is not None and server_lsn is not None and server_lsn < log.durable_lsn:
@@ -58,15 +64,16 @@ def read_status(config: Config) -> Status:
             f"The server's WAL ends at {server_lsn}, before the change log, which ends at {log.durable_lsn}: the server"
             " was taken back to an earlier state. `wal2lake check` says what to do."
         )
-    progress = read_progress(config.log.path)
-    if log is not None:  # without one neither has begun
-        problems += [*_capture_problems(progress, slot), *_pipeline_problems(progress), *_quarantine_problems(progress)]
+    applied = _applied_lsns(config, names, problems)
+    progress = _without_missing(read_progress(config.log.path), applied)
+    if exists:  # without one neither has begun
+        problems += [*_capture_problems(progress, slot), *_pipeline_problems(progress), *_table_problems(progress)]
     return Status(
         server_wal_lsn=server_lsn,
         slot=slot,
         log=log,
         progress=progress,
-        applied=_applied_lsns(config, names, problems),
+        applied=applied,
         problems=problems,
     )
 
@@ -103,6 +110,10 @@ def _capture_problems(progress: Progress, slot: SlotState | None) -> Iterator[st
     state, ago = progress.capture_state, format_duration(progress.capture_age_s or 0)
     if progress.capture_age_s is None:
         yield f"Capture is not running{_KEEPS_WAL}"
+    elif state == DIED:
+        yield f"Capture died: its process is gone, and said nothing of an end {ago} ago{_KEEPS_WAL}"
+    elif state == "failed":
+        yield f"Capture failed {ago} ago{_KEEPS_WAL} {progress.capture_reason}"
     elif state == "stopped":
         yield f"Capture was stopped {ago} ago{_KEEPS_WAL}"
     elif not is_alive(state):
@@ -120,19 +131,36 @@ def _pipeline_problems(progress: Progress) -> Iterator[str]:
     elif state in ("stopped", "failed"):
         reason = f": {progress.pipeline_reason}" if progress.pipeline_reason else "."
         yield f"The pipeline {'was stopped' if state == 'stopped' else 'failed'} {ago} ago{reason}"
+    elif state == DIED:
+        yield f"The pipeline died: its process is gone, and said nothing of an end {ago} ago."
     elif not is_alive(state):
         yield f"The pipeline has said nothing for {ago}: it is not running, or hangs."
     elif state == "waiting":
         yield f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
-    elif state == "streaming" and progress.lag_s > _BEHIND_S:
+    elif state == "starting" and progress.pipeline_reason:
+        yield f"The pipeline starts again after: {progress.pipeline_reason}"
+    elif state == "streaming" and progress.lag_s is not None and progress.lag_s > _BEHIND_S:
         rate = sum(table.changes_per_s for table in progress.tables)
         behind = format_duration(progress.lag_s)
         yield f"The lake is {behind} behind the change log; it took in {rate:,.0f} changes/s lately."
 
 
-def _quarantine_problems(progress: Progress) -> Iterator[str]:
+def _without_missing(progress: Progress, applied: Mapping[str, LSN | None]) -> Progress:
+    """A table that the pipeline had brought into the lake, and that is not there, does not stream."""
+    tables = tuple(
+        replace(table, state="missing", rows=None, reason="The lake does not have it.")
+        if table.state in ("streaming", "catching_up") and table.name in applied and applied[table.name] is None
+        else table
+        for table in progress.tables
+    )
+    return replace(progress, tables=tables)
+
+
+def _table_problems(progress: Progress) -> Iterator[str]:
     for table in progress.tables:
-        if table.state == "quarantined" and progress.pipeline_lives:
+        if table.state == "missing":
+            yield f"The lake has lost {table.name}: what the pipeline had brought there was deleted or moved. {RESYNC}"
+        elif table.state == "quarantined" and progress.pipeline_lives:
             yield f"{table.name} is quarantined."
         elif table.state == "quarantined":
             ago = format_duration(progress.pipeline_age_s or 0)
@@ -152,14 +180,15 @@ def _published_names(connection: Connection, config: Config, problems: list[str]
     return []
 
 
-def _log_status(config: Config, problems: list[str]) -> LogStatus | None:
+def _log_status(config: Config, problems: list[str]) -> tuple[bool, LogStatus | None]:
+    """Whether there is a log, and how it stands, where it can be read."""
     try:
         log = ChangeLog.open(config.log.path)
+        size = sum(segment.payload_bytes for segment in log.segments)
     except Wal2LakeError as error:
         problems.append(str(error))
-        return None
-    size = sum(segment.payload_bytes for segment in log.segments)
-    return LogStatus(len(log.segments), size, LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn()))
+        return not isinstance(error, ConfigError), None
+    return True, LogStatus(len(log.segments), size, LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn()))
 
 
 def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:

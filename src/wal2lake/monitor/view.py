@@ -14,7 +14,7 @@ from wal2lake.monitor.progress import Progress, TableProgress, is_alive
 from wal2lake.names import printable
 
 _LINE_EVERY_S = 10.0
-_COLOURS = {"streaming": "green", "snapshot": "cyan", "catching_up": "cyan", "quarantined": "red"}
+_COLOURS = {"streaming": "green", "snapshot": "cyan", "catching_up": "cyan", "quarantined": "red", "missing": "red"}
 
 
 class View:
@@ -55,7 +55,7 @@ def line(progress: Progress, note: str = "") -> str:
     text = (
         f"capture {_state_text(progress.capture_state, progress.capture_age_s)}; "
         f"pipeline {_state_text(progress.pipeline_state, progress.pipeline_age_s)}; tables: {tables}; "
-        f"{progress.changes:,} changes, {rate:,.0f}/s; lag {size(progress.lag_bytes)}, {progress.lag_s:.1f} s"
+        f"{progress.changes:,} changes, {rate:,.0f}/s; lag {_lag(progress)}"
     )
     return f"{text}; {note}" if note else text
 
@@ -79,10 +79,19 @@ def render(progress: Progress, note: str = "") -> Table:
 
 
 def lag(progress: Progress, table: TableProgress) -> str:
-    """How far a table is behind the log: as far as all (they move together), unless it is left out."""
+    """How far a table is behind the log: as far as all that have changes in it, which move together, unless it is left
+    out."""
     if table.state == "quarantined":
         return size(max(0, progress.durable_lsn - table.applied_lsn))
-    return f"{size(progress.lag_bytes)}, {progress.lag_s:.1f} s" if table.state != "snapshot" else ""
+    if not table.behind and progress.pipeline_lives:
+        return "0 B, 0.0 s"
+    return _lag(progress) if table.state != "snapshot" else ""
+
+
+def _lag(progress: Progress) -> str:
+    """How old what waits is nobody can tell while no pipeline runs."""
+    waits = size(progress.lag_bytes)
+    return waits if progress.lag_s is None else f"{waits}, {progress.lag_s:.1f} s"
 
 
 def _styled_state(row: TableProgress) -> Text:

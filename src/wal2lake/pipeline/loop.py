@@ -216,4 +216,4 @@ class _Following:
         copying = self._batches.snapshots.copying and not self._streaming
         if self._stop.is_set():
             self._batches.snapshots.cancel()
-        self._progress.write(self._batches, copying=copying)
+        self._progress.write(self._batches, copying=copying, streaming=self._streaming)

@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.places import pipeline_lock
 from wal2lake.changelog.status import PipelineStatus, TableStage
 from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 _COUNT_S = 5.0  # rows are counted no more often
 _CATCHING_UP_S = 5.0  # a table that far behind is not simply streaming
+_MOST_SEGMENTS = 300  # that are looked at each second for whose changes are in them
 
 
 class _Count(NamedTuple):
-    """``rows`` of a table as counted ``at`` (monotonic seconds), after so many ``changes``."""
+    """``rows`` of a table as counted ``at`` (monotonic seconds), after so many ``changes``; ``there``: it was there."""
 
     changes: int
     at: float
     rows: int
+    there: bool
 
 
 class ProgressTracker:
@@ -47,8 +50,12 @@ class ProgressTracker:
         self.status = PipelineStatus()
         self._applied = applied
         self._log = ChangeLog.open(config.log.path)  # of its own: a ChangeLog is not for several threads
+        before = PipelineStatus.read(self._log.storage)
+        if before is not None and before.state in ("failed", "starting"):
+            self.status.reason = before.reason  # stays worth knowing until this run has come farther
         self._rates = Rates()
         self._counts: dict[str, _Count] = {}
+        self._unapplied: set[int] | None = set()  # relations with changes above what is applied; None: too many to tell
 
     @property
     def applied(self) -> int:
@@ -68,7 +75,11 @@ class ProgressTracker:
 
     @contextmanager
     def recording_end(self, stop: Event) -> Iterator[None]:
-        """Leave in the status how the block ended, for whoever looks when this process is gone."""
+        """Leave in the status how the block ended, for whoever looks when this process is gone.
+
+        The block holds the pipeline's lock.
+        """
+        self.status.lock = pipeline_lock(self._config.pipeline.name)
         try:
             yield
         except BaseException as error:
@@ -82,16 +93,23 @@ class ProgressTracker:
         self._measure()  # it may have ended before it was measured at all
         self._publish()
 
-    def write(self, batches: Batches | None = None, *, copying: bool = False) -> None:
-        """Bring the status up to date and publish it; ``batches``: from when they are there; ``copying``: tables are
-        being read, and no stream runs."""
+    def write(self, batches: Batches | None = None, *, copying: bool = False, streaming: bool = False) -> None:
+        """Bring the status up to date and publish it.
+
+        ``batches``: from when they are there; ``streaming``: the stream runs; ``copying``: it does not, and tables are
+        being read.
+        """
         self._measure()
         stands_still = self._waiting.reason or (self._reading.reason if copying else None)
         self.status.waiting_for = stands_still or self._reading.reason
-        if batches is not None:
+        tables, changes = ([], {}) if batches is None else (list(batches.tables), batches.changes)
+        if tables and self._reading.reason and not any(table.ready for table in tables):
+            stands_still = stands_still or self._reading.reason
+        if stands_still or copying or streaming:
             self.status.state = "waiting" if stands_still else "snapshot" if copying else "streaming"
-            for table in batches.tables:
-                self._measure_table(table, batches.changes.get(str(table), 0))
+            self.status.reason = None
+        for table in tables:
+            self._measure_table(table, changes.get(str(table), 0), streaming=streaming)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
         self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
         self._publish()
@@ -107,8 +125,9 @@ class ProgressTracker:
         status.applied_lsn, status.durable_lsn = LSN(applied), log.durable_lsn()
         status.lag_bytes = log.last_end_lsn - LSN(applied) if behind else 0
         status.lag_s = round(max(0.0, time.time() - _oldest_unapplied(log, applied)), 3) if behind else 0.0
+        self._unapplied = log.changed_above(applied, _MOST_SEGMENTS) if behind else set()
 
-    def _measure_table(self, table: Table, changes: int) -> None:
+    def _measure_table(self, table: Table, changes: int, *, streaming: bool) -> None:
         status = self.status.table(str(table))
         plan = table.state.plan
         status.chunks_total = 0 if plan is None else len(plan.chunks)
@@ -126,8 +145,13 @@ class ProgressTracker:
         status.applied_lsn, status.confirmed_lsn = LSN(applied or 0), LSN(table.confirmed_lsn)
         unconfirmed = table.in_lake and (applied or 0) > table.confirmed_lsn
         status.unconfirmed_since = table.confirmed_at if unconfirmed else None
+        status.behind = not table.ready or self._has_unapplied(table)
         status.state = self._state(table)
-        if status.state == "unpublished":
+        if status.state == "streaming" and not (streaming and self._counts[str(table)].there):
+            status.state = "catching_up"
+        elif status.state == "catching_up" and not table.ready:
+            status.reason = self._reading.reason
+        elif status.state == "unpublished":
             status.reason = "It is not published by this name any more; when it is again, it is read anew."
 
     def _count_rows(self, table: Table, changes: int) -> int:
@@ -136,10 +160,11 @@ class ProgressTracker:
         if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
             try:
                 with errors_of(str(table)):
-                    rows = table.target.sink().count_rows()
+                    sink = table.target.sink()
+                    rows, there = sink.count_rows(), sink.state() is not None
             except (SinkError, DefectError, SparkLostError):  # whoever applies changes to it tells what is wrong
-                rows = 0 if last is None else last.rows
-            last = self._counts[str(table)] = _Count(changes, now, rows)
+                rows, there = 0 if last is None else last.rows, False
+            last = self._counts[str(table)] = _Count(changes, now, rows, there)
         return last.rows
 
     def _state(self, table: Table) -> TableStage:
@@ -151,8 +176,12 @@ class ProgressTracker:
             return "unpublished"
         if not table.ready:
             return "catching_up"
-        behind = self.status.lag_s > _CATCHING_UP_S or table.converges_at(self._applied)
-        return "catching_up" if behind else "streaming"
+        late = self.status.lag_s > _CATCHING_UP_S and self._has_unapplied(table)
+        return "catching_up" if late or table.converges_at(self._applied) else "streaming"
+
+    def _has_unapplied(self, table: Table) -> bool:
+        """The log has changes of it above what is applied, or has too much there to tell."""
+        return self._unapplied is None or table.plan.relation_id in self._unapplied
 
 
 def _reason(error: BaseException, stop: Event) -> str | None:
