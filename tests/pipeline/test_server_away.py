@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.pipeline.conftest import LocalEngine, Site
+from tests.pipeline.conftest import LocalEngine, LocalStream, Site
+from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
 from wal2lake.pipeline.batches import Batches
@@ -80,6 +84,108 @@ def test_changes_are_applied_without_the_server(outage: Site) -> None:
     batches.config = replace(site.config, source=replace(site.config.source, dsn="host=127.0.0.1 port=1"))
     site.apply(batches)
     site.same("public.b")
+
+
+@pytest.fixture
+def three(site: Site) -> Site:
+    """Tables a, b and c in the lake; the stream has begun again, and speaks anew of b and c, amid their changes."""
+    for name in "abc":
+        site.sql(f"CREATE TABLE public.{name} (id int PRIMARY KEY, v text)")
+    site.publish("a", "b", "c")
+    site.run()
+    return site
+
+
+def step(site: Site, name: str, number: int) -> None:
+    site.sql(f"INSERT INTO {name} VALUES ({number}, 'x')")
+
+
+def test_the_stream_goes_on_as_far_as_the_log_tells(three: Site) -> None:
+    """What the server announces again may be another table by now, which only its catalog knows."""
+    site = three
+    batches = started(site)
+    for name in "ab":
+        step(site, name, 1)
+    site.apply(batches)  # while the server is there
+    for name in "ab":
+        step(site, name, 2)
+    step(site, "c", 2)  # announced in this session for the first time
+    step(site, "a", 3)
+    site.capture()
+    go_away(site)
+    batches = started(site)
+    site.apply(batches, site.log().last_end_lsn)
+    stages = {name: site.state(f"public.{name}").stage for name in "abc"}
+    assert set(stages.values()) <= {"ready", "catch_up"} and stages["c"] == "catch_up"
+    with pytest.raises(ConnectError):
+        site.synchronize(batches)
+    assert site.lake("public.c") == []
+    come_back(site)
+    batches.config = site.config
+    site.synchronize(batches)
+    site.same("public.a", "public.b", "public.c")
+    assert {site.state(f"public.{name}").stage for name in "abc"} == {"ready"}
+
+
+def test_a_table_catches_up_to_where_it_is_announced(three: Site) -> None:
+    """Of what it missed, the transactions before the announcement need nobody but the log."""
+    site = three
+    batches = started(site)
+    for number in (1, 2, 3):
+        step(site, "b", number)
+    site.sql("ALTER TABLE b ADD w int", "INSERT INTO b VALUES (4, 'x', 1)")
+    site.capture()
+    ends = site.log().transactions(site.position, site.log().last_end_lsn)["end_lsn"].to_pylist()
+    site.apply(batches, ends[0])
+    go_away(site)
+    batches.config = site.config
+    site.apply(batches, ends[-1])
+    assert (site.state("public.b").stage, site.state("public.b").needs_lsn) == ("catch_up", ends[0])
+    with pytest.raises(ConnectError):
+        site.synchronize(batches)
+    assert site.lake("public.b") == [(1, "x"), (2, "x"), (3, "x")]
+    assert site.state("public.b").needs_lsn == ends[2]
+    come_back(site)
+    batches.config = site.config
+    site.synchronize(batches)
+    site.same("public.b")
+
+
+class StayingStream(LocalStream):
+    """As a query does that waits for more."""
+
+    def wait(self, seconds: float) -> None:
+        super().wait(seconds)
+        time.sleep(0.01)
+        self.running = not self._site.stop.is_set()
+
+
+class StayingEngine(LocalEngine):
+    def stream(self, beginning: int, batch: Callable[[int, int, int], None], *, available_now: bool) -> LocalStream:
+        return StayingStream(self.site, beginning, batch)
+
+
+def test_the_pipeline_says_what_it_waits_for_and_goes_on(three: Site) -> None:
+    site = three
+    for name in "abc":
+        step(site, name, 1)
+    site.capture()
+    go_away(site)
+    pipeline = Pipeline(site.config, StayingEngine(site), site.stop)
+    thread = threading.Thread(target=pipeline.run)
+    thread.start()
+    try:
+        eventually(lambda: site.status().get("state") == "waiting", alive=thread.is_alive)
+        said = site.status()
+        assert "connection" in said["waiting_for"]
+        assert {(t["state"], "connection" in t["reason"]) for t in said["tables"].values()} == {("catching_up", True)}
+        come_back(site)
+        pipeline._batches.config = site.config  # noqa: SLF001 - the server itself is the other tests' too
+        eventually(lambda: site.status()["state"] == "streaming", alive=thread.is_alive)
+    finally:
+        site.stop.set()
+        thread.join(30)
+    site.same("public.a", "public.b", "public.c")
 
 
 def test_without_anything_in_the_lake_the_server_is_needed(site: Site) -> None:

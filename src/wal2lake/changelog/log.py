@@ -7,6 +7,7 @@ go only from the old end. Planning reads each file's metadata once; ``refresh`` 
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -356,6 +357,17 @@ class ChangeLog:
             for news in self._info(extent.seq).announced
             if news.kind == "R" and extent.row_start <= news.row < extent.row_stop
         }
+
+    def end_before_announcement(self, start: int, end: int, relation_id: int) -> int:
+        """The end of the last transaction in (start, end] before one that announces the relation; or ``start``."""
+        for extent in self.plan(start, end):
+            for news in self._info(extent.seq).announced:
+                if news.kind == "R" and news.oid == relation_id and extent.row_start <= news.row < extent.row_stop:
+                    known = self.transactions(start, end)
+                    ended = list(zip(known["last_seq"].to_pylist(), known["last_row"].to_pylist(), strict=True))
+                    before = bisect_left(ended, (extent.seq, news.row))
+                    return int(known["end_lsn"][before - 1].as_py()) if before else start
+        return end
 
     def changed_above(self, lsn: int, most: int) -> set[int] | None:
         """The relations that may have changes in transactions that end above ``lsn``, by the segments' own counts.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from wal2lake.errors import LockedError, Wal2LakeError
+from wal2lake.errors import ConnectError, LockedError, Wal2LakeError
 from wal2lake.pipeline.apply import ApplyTask, TableBatch
 from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 
@@ -51,9 +51,9 @@ class BatchErrors:
             if not isinstance(result, Wal2LakeError) and str(task.batch) not in troubled
         ]
 
-    def locked(self) -> list[TableBatch]:
-        """The parts that found a lock in their way. Raises any error of ``others`` that is not that."""
+    def held_up(self) -> list[TableBatch]:
+        """The parts that found a lock in their way, or nobody to ask. Raises any other error of ``others``."""
         for _, error in self.others:
-            if not isinstance(error, LockedError):
+            if not isinstance(error, LockedError | ConnectError):
                 raise error
         return list(dict.fromkeys(item for item, _ in self.others))

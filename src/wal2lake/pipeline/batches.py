@@ -3,7 +3,8 @@
 A table that is new is read before the stream begins, or else beside it (tablesync.py): no batch waits for one.
 An error that concerns one table quarantines it and the others go on; any other is raised once every table that met
 none is at the batch's end, so a transient one costs no other table its progress. A table that somebody's lock shuts
-falls behind the stream, and catches up when the lock is gone.
+falls behind the stream, and catches up when the lock is gone; so does one that the log announces, which may be told
+from what it was by the catalog alone, while the server is away.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import RESYNC, SchemaChangeError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, Wal2LakeError
 from wal2lake.pipeline.apply import (
     ApplyTask,
     TableBatch,
@@ -175,7 +176,7 @@ class Batches:
         planned = [(item, self._table_of(item)) for item in self._plan(start, end)]
         for _, table in planned:
             self._begin_if_new(table, start)
-        for item in self._apply_parts([item for item, table in planned if table.ready]).locked():
+        for item in self._apply_parts([item for item, table in planned if table.ready]).held_up():
             self._table_of(item).fall_behind(start)
 
     def catch_up(self, table: Table, end: int) -> bool:
@@ -188,7 +189,11 @@ class Batches:
             self._log.refresh()
             reach = min(end, self._log.end_lsn_within(start, max_bytes=self.config.pipeline.max_bytes_per_trigger))
             step = reach if reach > start else end
-            errors = self._apply_parts([item for item in self._plan(start, step) if self._table_of(item) is table])
+            errors = self._apply_missed(table, start, step)
+            if any(isinstance(error, ConnectError) for _, error in errors.others):
+                step = self._log.end_before_announcement(start, step, table.plan.relation_id)
+                if step > start:  # up to there the log alone says what there is to know
+                    errors = self._apply_missed(table, start, step)
             for _, error in errors.others:
                 raise error
             if errors.failed:
@@ -198,6 +203,9 @@ class Batches:
                 return False
         table.become_ready()
         return True
+
+    def _apply_missed(self, table: Table, start: int, end: int) -> BatchErrors:
+        return self._apply_parts([item for item in self._plan(start, end) if self._table_of(item) is table])
 
     def _plan(self, start: int, end: int) -> list[TableBatch]:
         """What the batch holds, by the names that the lake has for it."""
@@ -229,7 +237,10 @@ class Batches:
         tasks: list[ApplyTask] = []
         announced = self._log.announced(items[0].start, items[0].end) if items else set()
         for item in items:
+            away = next((error for _, error in errors.others if isinstance(error, ConnectError)), None)
             with errors.collecting(item):
+                if away is not None and item.relation_id in announced:
+                    raise away  # one wait for a server that does not answer is enough
                 tasks += self._plan_tasks(item, item.relation_id in announced)
         try:
             (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
