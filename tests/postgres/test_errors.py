@@ -28,7 +28,7 @@ from wal2lake.postgres.connection import (
     require_supported,
     start,
 )
-from wal2lake.postgres.errors import connection_error, map_error, reported
+from wal2lake.postgres.errors import NoUtf8Error, TooLargeError, connection_error, map_error, reported
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import create_slot, drop_slot, require_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -64,12 +64,21 @@ from wal2lake.wire.commands import start_replication_logical
         ("53000", "BasicOpenFilePerm", errors.ConnectError),
         ("53100", "ReorderBufferSerializeChange", errors.ConnectError),
         ("53200", "AllocSetAlloc", errors.ConnectError),
+        ("22021", "report_invalid_encoding", NoUtf8Error),
+        ("22P05", "report_untranslatable_char", NoUtf8Error),
+        ("54000", "enlargeStringInfo", TooLargeError),
+        ("54000", "ExecTypeFromTLInternal", errors.ServerError),
+        ("XX000", "MemoryContextSizeFailure", errors.ServerError),
     ],
 )
 def test_sqlstate_and_source_function_decide(sqlstate: str, function: str, kind: type[errors.Wal2LakeError]) -> None:
     error = reported(sqlstate, "was auch immer", function)
     assert type(error) is kind
     assert sqlstate in error.message
+
+
+def test_what_is_too_large_to_be_sent_is_known_by_words_that_no_locale_translates() -> None:
+    assert type(reported("XX000", "invalid memory alloc request size 1258291203", "palloc")) is TooLargeError
 
 
 def test_a_data_exception_keeps_its_value_to_itself() -> None:

@@ -20,7 +20,8 @@ from typing import Any
 
 from wal2lake.capture.frames import without_headers
 from wal2lake.capture.history import Resent
-from wal2lake.capture.startup import PLUGIN_OPTIONS, check_source, check_started, open_log
+from wal2lake.capture.startup import check_source, check_started, open_log
+from wal2lake.capture.unsendable import USUAL, Manner, OneTransaction, require_names
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, WRITER_LOCK
@@ -28,6 +29,7 @@ from wal2lake.changelog.status import CaptureStatus
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
+from wal2lake.postgres.errors import UnsendableError
 from wal2lake.postgres.read_ahead import ReplicationStream
 from wal2lake.retry import Backoff
 from wal2lake.signals import stop_on_signals
@@ -59,6 +61,7 @@ class Capture:
         self._backoff = Backoff(_PAUSE_MIN_S, _PAUSE_MAX_S)
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
+        self._manner = USUAL
         self._status = CaptureStatus()
         self._storage = storage_at(config.log.path)
 
@@ -87,6 +90,8 @@ class Capture:
             except InterruptedByUser:
                 if not stop.is_set():
                     raise
+            except UnsendableError as error:
+                self._manner = self._other_manner(error)
             except Wal2LakeError as error:
                 if not error.transient:
                     raise
@@ -98,6 +103,13 @@ class Capture:
         with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error that ended it matters more
             if self._status.lock or not self._storage.is_locked(WRITER_LOCK):
                 self._publish(state="failed", reason=reason)
+
+    def _other_manner(self, error: UnsendableError) -> Manner:
+        """How the transaction can be had that the server could not send; ``error`` when there is no way."""
+        manner = self._manner.beyond(error, self._config.source.dsn)
+        way = "in binary form" if manner.binary else "with text as the database stores it"
+        logger.warning("%s That transaction is read %s.", error, way)
+        return manner
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         pause_s = self._backoff.pause_s()
@@ -117,21 +129,26 @@ class Capture:
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
         confirmed = check_source(self._config, writer, stop)
-        source = self._config.source
+        source, manner = self._config.source, self._manner
+        only = None if manner.usual else OneTransaction(manner, writer.durable_lsn)
         writer.new_session()
         with ReplicationStream(
             source.dsn,
             source.slot,
             confirmed,
             source.publication,
-            PLUGIN_OPTIONS,
+            manner.options,
             buffer_bytes=self._segment_bytes,
+            as_stored=manner.as_stored,
         ) as stream:
             resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
             while not stop.is_set():
-                self._step(stream, writer, resent, self._receive_batch(stream))
-            self._step(stream, writer, resent, stream.receive(0))
+                self._step(stream, writer, resent, only, self._receive_batch(stream))
+                if only is not None and only.over:
+                    self._manner = USUAL
+                    return
+            self._step(stream, writer, resent, only, stream.receive(0))
             self._write_status(stream, writer, "stopped")
 
     def _receive_batch(self, stream: ReplicationStream) -> list[bytes]:
@@ -141,8 +158,18 @@ class Capture:
             return stream.receive(left, at_least=self._segment_bytes)
         return stream.receive(self._config.log.segment_seconds)
 
-    def _step(self, stream: ReplicationStream, writer: LogWriter, resent: Resent, frames: list[bytes]) -> None:
+    def _step(
+        self,
+        stream: ReplicationStream,
+        writer: LogWriter,
+        resent: Resent,
+        only: OneTransaction | None,
+        frames: list[bytes],
+    ) -> None:
         batch = resent.pass_over(without_headers(frames), stream.keepalive_lsn)
+        batch = batch if only is None else only.take(batch)
+        if stream.as_stored:
+            require_names(batch)
         if len(batch):
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts

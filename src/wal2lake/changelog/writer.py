@@ -70,7 +70,9 @@ class LogWriter:
                 found[name] = self._storage.read(name)
         sound = layout.newest_position(lambda name: _data_of(found, name))
         versions = {name: found[name].version if name in found else None for name in POSITIONS}
-        for name in POSITIONS if sound is not None else ():
+        if sound is None:
+            return versions
+        for name in POSITIONS:
             if name not in found or not _is_sound(found[name].data, name):
                 logger.warning("%s/%s was lost or damaged: it is made anew from the other.", self._storage.where, name)
                 versions[name] = self._storage.swap(name, layout.write_position(*sound), versions[name])

@@ -17,6 +17,7 @@ from wal2lake.columnar.cells import CellFault, Cells, Decoder, fixed
 from wal2lake.columnar.decimals import Unscaled
 from wal2lake.columnar.text import NAN, NO_NUMBER, OUT_OF_RANGE, string
 from wal2lake.epoch import EPOCH_DAYS
+from wal2lake.errors import RESYNC
 
 _DAY_US: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
@@ -154,7 +155,7 @@ def bytea(cells: Cells, arrow: pa.DataType) -> pa.Array:
 
 def no_text(cells: Cells, arrow: pa.DataType) -> pa.Array:
     """Only the server knows the output text of a type that the table does not hold."""
-    raise CellFault(0, "A value in binary form, of a type that lands as text,", unrepresentable=True)
+    raise CellFault(0, "A value in binary form, of a type that lands as text,", RESYNC, unrepresentable=True)
 
 
 BINARY: Final[Mapping[str, Decoder]] = {

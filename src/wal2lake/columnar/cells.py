@@ -9,24 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Positions, Words
+from wal2lake.errors import RESYNC
 
 Policy = Literal["error", "null"]
+_NOT_UTF8: Final = "it is not UTF-8"
+_NOT_UTF8_CURE: Final = (
+    "The database's encoding does not say what its bytes mean. Mend the text at the source, or leave the column out of"
+    f" the publication. {RESYNC}"
+)
 
 
 class CellFault(Exception):
-    """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``)."""
+    """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``).
 
-    def __init__(self, index: int, reason: str, *, unrepresentable: bool = False) -> None:
+    ``hint``: its cure, where it has one of its own."""
+
+    def __init__(self, index: int, reason: str, hint: str | None = None, *, unrepresentable: bool = False) -> None:
         super().__init__(reason)
         self.index = index
         self.reason = reason
+        self.hint = hint
         self.unrepresentable = unrepresentable
 
 
@@ -109,13 +118,13 @@ class Cells:
         ascii_only = self.source.ascii or np.frombuffer(data, np.uint8).max(initial=0) < 0x80
         arrow = pa.string() if ascii_only else pa.binary()
         array = pa.Array.from_buffers(arrow, len(self), [_validity(self.null), offsets, data])
-        return array if ascii_only else cast(array, pa.string(), "it is not UTF-8")
+        return array if ascii_only else cast(array, pa.string(), _NOT_UTF8, _NOT_UTF8_CURE)
 
 
 Decoder = Callable[[Cells, pa.DataType], pa.Array]
 
 
-def cast(array: pa.Array, arrow: pa.DataType, reason: str) -> pa.Array:
+def cast(array: pa.Array, arrow: pa.DataType, reason: str, hint: str | None = None) -> pa.Array:
     """Arrow's cast; raise CellFault for the first cell that it refuses."""
     whole = try_cast(array, arrow)
     if whole is not None:
@@ -127,7 +136,7 @@ def cast(array: pa.Array, arrow: pa.DataType, reason: str) -> pa.Array:
             last = middle
         else:
             first = middle
-    raise CellFault(first, reason)
+    raise CellFault(first, reason, hint)
 
 
 def try_cast(array: pa.Array, arrow: pa.DataType) -> pa.Array | None:

@@ -23,6 +23,7 @@ from wal2lake.columnar.types import TableColumn
 from wal2lake.errors import UnrepresentableError
 
 NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
+_NO_PLACE_CURE: Final = 'Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.'
 _FORMATS: Final[Mapping[int, Mapping[str, Decoder]]] = {AS_TEXT: TEXT, AS_BINARY: BINARY}
 
 
@@ -141,13 +142,15 @@ def _decode(
     if fault.unrepresentable:
         raise UnrepresentableError(
             f"{fault.reason} has no place in the lake type {column.type.arrow}.",
-            hint='Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.',
+            hint=fault.hint or _NO_PLACE_CURE,
             relation=messages.relation,
             column=column.name,
             lsn=messages.lsn_of(row),
         )
     reason = f"a value is not of its column's type: {fault.reason}"
-    raise messages.malformed(row, int(cells.start[row]), reason, column.name)
+    error = messages.malformed(row, int(cells.start[row]), reason, column.name)
+    error.hint = fault.hint
+    raise error
 
 
 def refuse(messages: MessageBatch, start: Positions, bad: Mask, count: int) -> None:

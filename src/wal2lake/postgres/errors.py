@@ -41,6 +41,19 @@ Failure = psycopg.Error | pq.abc.PGresult
 
 _Rule = tuple[type[Wal2LakeError], str]
 
+
+class UnsendableError(ServerError):
+    """A value that the server cannot send in the form that was asked for; what was asked for ends at it each time."""
+
+
+class TooLargeError(UnsendableError):
+    """The value, or the row, would be larger than PostgreSQL can send: 1 GB, which a bytea of 512 MB is as text."""
+
+
+class NoUtf8Error(UnsendableError):
+    """A text has bytes that have no form in UTF-8."""
+
+
 _BY_SQLSTATE: dict[str, _Rule] = {
     "28P01": (AuthError, "Check the user and password: in the DSN, PGPASSWORD, or ~/.pgpass."),
     "28000": (AuthError, "Check the role (it must exist and have LOGIN) and the lines of pg_hba.conf."),
@@ -86,12 +99,24 @@ _PUBLICATION: _Rule = (
     " begin again with a new slot and snapshot (of a pipeline: `wal2lake drop`, remove the log, and run again).",
 )
 
+_NO_UTF8: _Rule = (
+    NoUtf8Error,
+    "Mend the text: its bytes are no characters of the database's encoding, or characters that UTF-8 has not.",
+)
+TOO_LARGE: _Rule = (
+    TooLargeError,
+    "Leave the column out of the publication (a column list, PostgreSQL 15 and later), or ask for binary form.",
+)
+
 _REMOVED: _Rule = (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot.")
 _NO_PLUGIN: _Rule = (ServerConfigError, "Install the output plugin on the server, or choose one that it has.")
 _NOT_PHYSICAL: _Rule = (ServerConfigError, "Only physical slots can be read; `wal2lake slots list` shows the others.")
 
 # (SQLSTATE, a pattern of the reporting function's name), in PostgreSQL 13 to 18.
-_BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
+BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
+    ("22021", re.compile(""), _NO_UTF8),
+    ("22P05", re.compile(""), _NO_UTF8),
+    ("54000", re.compile(r"StringInfo"), TOO_LARGE),
     ("55000", re.compile(r"CheckLogicalDecodingRequirements|CheckSlotRequirements"), _WAL_LEVEL),
     ("55000", re.compile(r"LoadPublications"), _PUBLICATION),  # a warning of 18: see notices.py
     ("55000", re.compile(""), _NOT_READY),
@@ -110,6 +135,7 @@ _OPTION_HINT = (
     "The options are for the output plugin that the slot was made with; pg_replication_slots.plugin says which that is."
 )
 
+_TOO_MUCH = "invalid memory alloc request size"  # of elog, which no locale translates
 _SLOT_LOST = re.compile(r"can no longer|cannot read from (?:logical )?replication slot|invalidated")
 
 _DSN = "Write it as libpq does: keywords (host=… dbname=…) or a postgresql:// URI, with %40 for an @ in a password."
@@ -170,14 +196,18 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
 
 def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
     """The error for an ErrorResponse of the server, by its fields C, M and F."""
-    kind, hint = _LOST if sqlstate == "55000" and _SLOT_LOST.search(primary) else _rule_for(sqlstate, source_function)
+    kind, hint = _rule_for(sqlstate, source_function)
+    if sqlstate == "55000" and _SLOT_LOST.search(primary):
+        kind, hint = _LOST
+    if sqlstate == "XX000" and primary.startswith(_TOO_MUCH):
+        kind, hint = TOO_LARGE
     if sqlstate == "22023" and (option := _of_an_option(primary, source_function)) is not None:
         return ConfigError(f"PostgreSQL says: {option} (SQLSTATE {sqlstate}).", hint=_OPTION_HINT)
     return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
 
 
 def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:
-    for state, function, rule in _BY_FUNCTION:
+    for state, function, rule in BY_FUNCTION:
         if state == sqlstate and function.search(source_function):
             return rule
     if sqlstate in _BY_SQLSTATE:
@@ -190,6 +220,8 @@ def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError],
 
 def _harmless(sqlstate: str, primary: str) -> str:
     """Messages of classes 22 (data exception) and 23 (constraint) quote cell values; those stay on the server."""
+    if sqlstate in ("22021", "22P05"):
+        return "a text has bytes that have no form in UTF-8"
     if sqlstate[:2] in ("22", "23"):
         return "a value was refused; the server's own log has the details"
     return primary.rstrip(".")

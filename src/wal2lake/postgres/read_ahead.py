@@ -20,7 +20,7 @@ from psycopg.waiting import Ready, Wait
 from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
-from wal2lake.postgres.connection import connect_replication
+from wal2lake.postgres.connection import connect_replication, execute
 from wal2lake.postgres.exchange import Row
 from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication, start_logical
 from wal2lake.postgres.waiting import Exchange, Waiting, as_ready, drive, wait
@@ -234,6 +234,8 @@ class ReplicationStream(ReadAhead):
     """START_REPLICATION … LOGICAL on a connection of its own, read ahead. Use it as a context manager.
 
     ``options`` are the output plugin's besides publication_names; ``start_lsn`` is durable here already.
+    ``as_stored``: text comes in the database's own encoding, unchecked. From a database of encoding SQL_ASCII it comes
+    so at any time: the server converts nothing, and would only refuse to send what is not UTF-8.
     Raises what map_error says, on opening and later from ``receive``.
     """
 
@@ -246,9 +248,13 @@ class ReplicationStream(ReadAhead):
         options: Mapping[str, str | bool | int],
         *,
         buffer_bytes: int = 64 << 20,
+        as_stored: bool = False,
     ) -> None:
         pgconn = connect_replication(dsn, application_name="wal2lake capture")
         try:
+            self.as_stored = as_stored or pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
+            if self.as_stored:
+                execute(pgconn, "SET client_encoding = 'SQL_ASCII'")
             plugin = {**options, "publication_names": quote_identifier(publication)}
             command = start_replication_logical(slot, start_lsn, plugin)
             stream = wait(start_logical(pgconn, command, flushed=start_lsn), pgconn.socket)
