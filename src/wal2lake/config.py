@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from wal2lake.errors import ConfigError
-from wal2lake.names import split_qualified
+from wal2lake.names import qualified, split_qualified
 
 Mode = Literal["mirror", "append"]
 LakeFormat = Literal["delta"]
@@ -95,6 +95,8 @@ class PipelineConfig:
             if len(split_qualified(column)) != 3:
                 hint = "Write schema.table.column; a part with a dot in it stands in double quotes."
                 raise ConfigError(f"pipeline.text_columns has {column!r}.", hint=hint)
+        named = tuple(qualified(*split_qualified(column)) for column in self.text_columns)
+        object.__setattr__(self, "text_columns", named)  # quotes that a part does not need are left out
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,10 @@ SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
 class Site:
     """One database with publication and slot ``pub``, a log and a lake below ``folder``."""
 
-    def __init__(self, server: EmbeddedPostgres, folder: Path) -> None:
+    def __init__(self, server: EmbeddedPostgres, folder: Path, database: str = "") -> None:
+        """``database``: options of CREATE DATABASE."""
         self.name = f"site{next(_numbers)}"
-        server.psql(f"CREATE DATABASE {self.name}")
+        server.psql(f"CREATE DATABASE {self.name} {database}")
         self.dsn = server.dsn.replace("dbname=postgres", f"dbname={self.name}")
         self.connection = psycopg.connect(self.dsn, autocommit=True)
         self.connection.execute("SET synchronous_commit TO on")  # decoding sees only what is flushed
@@ -260,13 +261,13 @@ class LocalStream:
 
 @pytest.fixture
 def site(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Site]:
-    with _opened(Site(server, tmp_path), server) as made:
+    with opened(Site(server, tmp_path), server) as made:
         yield made
 
 
 @pytest.fixture
 def spark_site(server: EmbeddedPostgres, spark: SparkSession, tmp_path: Path) -> Iterator[Site]:
-    with _opened(SparkSite(server, tmp_path), server) as made:
+    with opened(SparkSite(server, tmp_path), server) as made:
         yield made
 
 
@@ -283,7 +284,7 @@ def left_out(site: Site) -> Site:
 
 
 @contextmanager
-def _opened(site: Site, server: EmbeddedPostgres) -> Iterator[Site]:
+def opened(site: Site, server: EmbeddedPostgres) -> Iterator[Site]:
     try:
         yield site
     finally:

@@ -163,11 +163,11 @@ ODD = """
 CREATE SCHEMA odd; SET search_path = odd;
 CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE TYPE pair AS (a int, b text);
 CREATE DOMAIN mood_domain AS mood; CREATE DOMAIN ints AS int[]; CREATE DOMAIN span AS int4range;
-CREATE DOMAIN pair_domain AS pair;
+CREATE DOMAIN pair_domain AS pair; CREATE DOMAIN cursor_domain AS refcursor;
 CREATE TABLE t (a mood, b mood_domain, c ints, d span, e pair, f pair_domain, g numeric, h interval, i int[][],
-                j mood[], k "char", l money, m inet);
+                j mood[], k "char", l money, m inet, n refcursor, o cursor_domain);
 INSERT INTO t VALUES ('good', 'bad', '{1,2}', '[1,2)', '(1,x)', '(2,"y z")', 1.50, '1 day', '{{1},{2}}', '{bad}', 'x',
-                      12.3, '1.2.3.4');
+                      12.3, '1.2.3.4', 'c1', 'c 2');
 INSERT INTO t DEFAULT VALUES;
 CREATE TABLE columnless (); INSERT INTO columnless DEFAULT VALUES;
 CREATE TABLE void (a int);
@@ -188,9 +188,9 @@ def test_types_outside_the_table_come_as_output_text(server: EmbeddedPostgres) -
     assert (read["void"], read["columnless"]) == ([], [[b"\0\0"]])
     assert _fields(values) == [
         "good", "bad", "{1,2}", "[1,2)", "(1,x)", '(2,"y z")', "1.50", "1 day", "{{1},{2}}", "{bad}", "x", "$12.30",
-        "1.2.3.4",
+        "1.2.3.4", "c1", "c 2",
     ]  # fmt: skip
-    assert _fields(nulls) == [None] * 13
+    assert _fields(nulls) == [None] * 15
     server.psql("DROP PUBLICATION odd; DROP SCHEMA odd CASCADE")
 
 

@@ -41,21 +41,21 @@ CREATE TABLE kinds (
     n38 numeric(38, 20), ok boolean, t text, vc varchar(10), bp character(6), ch "char", nm name, j json, jb jsonb,
     u uuid, x bit varying, by bytea, d date, ts timestamp, tz timestamptz, tm time, iv interval, arr text[], arr2 int[],
     en mood, dom cents, lab label, pr pair, rg int4range, ip inet, mo money, bi bit(5), pt point,
-    "Odd ""name%" text, PRIMARY KEY (b, a));
+    rc refcursor, "Odd ""name%" text, PRIMARY KEY (b, a));
 INSERT INTO kinds VALUES
  (1, 'plain', -32768, -2147483648, -9223372036854775808, 4294967295, 1.1, 1e-300, 1.50, -99999999.99,
   0.00000000000000000001, true, 'text', 'vc', 'bp', 'c', 'nm', '{"a":  1}', '{"b": [1, 2]}',
   'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '101', '\\x00ff10', '0001-01-01', '2024-02-29 23:59:59.999999',
   '1999-12-31 23:59:59.1+00', '12:34:56.789', '1 mon 2 days 03:04:05', '{a,"b c",NULL}', '{{1,2},{3,4}}',
-  'sad', 5, 'label', '(1,"x y")', '[1,5)', '10.0.0.1/8', 12.34, '10101', '(1,2)', 'odd'),
+  'sad', 5, 'label', '(1,"x y")', '[1,5)', '10.0.0.1/8', 12.34, '10101', '(1,2)', 'c 1', 'odd'),
  (2, 'größe 😀', 32767, 2147483647, 9223372036854775807, 0, 'NaN', 'NaN', 'NaN', 0, -0.1, false, '😀🏽 e\u0301 Ω', 'ü',
   '', '', '', 'null', '"\\u00e9"', '00000000-0000-0000-0000-000000000000', '', '', '9999-12-31', '0001-01-01 00:00:00',
   '9999-12-31 23:59:59.999999+00', '00:00', '-1 day', '{}', '{}', 'ok', 0, '', '(,)', 'empty', '::1', 0, '00000',
-  '(-0,0)', ''),
+  '(-0,0)', '', ''),
  (-3, 'it''s "quoted" \\ back', 0, 0, 0, 1, 'infinity', '-infinity', 'infinity', 0.00, 0, NULL, E'line\nbreak\ttab\r',
   ' x ',  ' y ', '\\377', 'x', '{}', '{}', NULL, NULL, '\\x', '1970-01-01', '1970-01-01 00:00:00.000001',
   '1969-12-31 23:59:59.999999+00',
-  '24:00', '0', '{NULL}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+  '24:00', '0', '{NULL}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO kinds (a, b) VALUES (4, '');
 UPDATE kinds SET f4 = '-0', f8 = '-0' WHERE a = 4;
 """
@@ -64,7 +64,7 @@ _SCHEMA = pa.schema(
     | {"n2": pa.decimal128(10, 2), "n38": pa.decimal128(38, 20), "ok": BOOL}
     | dict.fromkeys(("t", "vc", "bp", "ch", "nm", "j", "jb", "u", "x"), STRING)
     | {"by": BINARY, "d": DATE, "ts": NTZ, "tz": UTC_US}
-    | dict.fromkeys(("tm", "iv", "arr", "arr2", "en", "dom", "lab", "pr", "rg", "ip", "mo", "bi", "pt"), STRING)
+    | dict.fromkeys(("tm", "iv", "arr", "arr2", "en", "dom", "lab", "pr", "rg", "ip", "mo", "bi", "pt", "rc"), STRING)
     | {"dom": INT64, 'Odd "name%': STRING}
 )
 _KEYS = {

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
@@ -31,6 +32,8 @@ STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
 _REQUESTS = "requests"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
+_LONGEST = 255  # bytes of a file's name
+_COMPACT = "="  # stands in no percent encoding
 
 
 def tables_of(pipeline: str) -> str:
@@ -43,7 +46,7 @@ def pipeline_lock(pipeline: str) -> str:
 
 
 def table_folder(pipeline: str, namespace: str, name: str) -> str:
-    return f"{tables_of(pipeline)}/{_encode(namespace)}.{_encode(name)}"
+    return f"{tables_of(pipeline)}/{_file_name(namespace, name)}"
 
 
 def state_document(pipeline: str, folder: str) -> str:
@@ -56,11 +59,14 @@ def requests_of(pipeline: str) -> str:
 
 
 def request_document(pipeline: str, namespace: str, name: str) -> str:
-    return f"{requests_of(pipeline)}/{_encode(namespace)}.{_encode(name)}.json"
+    return f"{requests_of(pipeline)}/{_file_name(namespace, name, len('.json'))}.json"
 
 
 def table_of(folder: str) -> tuple[str, str]:
     """(namespace, name) of a folder's last component."""
+    if folder.startswith(_COMPACT):
+        namespace, _, name = urlsafe_b64decode(folder.removeprefix(_COMPACT)).decode().partition("\0")
+        return namespace, name
     namespace, _, name = folder.partition(".")
     return unquote(namespace), unquote(name)
 
@@ -79,9 +85,18 @@ def checkpoint(log: str | Path, pipeline: str) -> Path:
     return Path(log) / "checkpoints" / pipeline
 
 
+def _file_name(namespace: str, name: str, suffix: int = 0) -> str:
+    """``schema.table``. Where that and ``suffix`` bytes are too long for a file's name: "=" and base64 of both names
+    with a zero byte between them, 173 bytes for two names of 63."""
+    plain = f"{_encode(namespace)}.{_encode(name)}"
+    if len(plain.encode()) + suffix <= _LONGEST:
+        return plain
+    return _COMPACT + urlsafe_b64encode(f"{namespace}\0{name}".encode()).decode()
+
+
 def _encode(name: str) -> str:
     """A dot inside a name must not look like the one between schema and table.
 
-    Letters of any script stay: a file name has 255 bytes, and two names of 63 would need more as percent signs.
+    Letters of any script stay as they are, so that most names of 63 bytes need no more.
     """
     return "".join(char if ord(char) > 0x7F else quote(char, safe="").replace(".", "%2E") for char in name)

@@ -154,6 +154,13 @@ def _no_publication(publication: str, database: str) -> PublicationError:
     )
 
 
+def output_text(output_function: str, value: str) -> str:
+    """SQL: the text that a type's output function (as CatalogColumn has it) makes of ``value``, an expression.
+
+    textout is also the output function of refcursor, which it does not take as an argument."""
+    return f"textin({output_function}({value}{'::text' if output_function == 'pg_catalog.textout' else ''}))"
+
+
 _IDENTIFY = """
 SELECT system_identifier::text,
        CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())

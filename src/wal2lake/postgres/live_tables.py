@@ -16,7 +16,7 @@ from psycopg import sql
 
 from wal2lake.columnar.types import column_type
 from wal2lake.lsn import LSN
-from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.postgres.snapshot import copy_command
 from wal2lake.wire.command_text import quote_identifier
@@ -97,7 +97,7 @@ def _has_value(column: CatalogColumn, value: str) -> str:
     if column.base_oid < _FIRST_NORMAL_OID:
         return f"{name} = {_literal(value)}::{column.base_type_name}"
     whole = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
-    return f"textin({column.output_function}({whole})) = {_literal(value)}"
+    return f"{output_text(column.output_function, whole)} = {_literal(value)}"
 
 
 def rows_by_key(

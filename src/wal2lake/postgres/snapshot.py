@@ -28,7 +28,7 @@ from psycopg import sql
 from wal2lake.columnar.types import column_type
 from wal2lake.errors import ConnectError
 from wal2lake.lsn import LSN
-from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import (
     WITHOUT_TIMEOUTS,
     Connection,
@@ -182,7 +182,7 @@ def _select_item(column: CatalogColumn) -> str:
     if column_type(column.type_oid, column.typmod, column.base_oid).known:
         return name
     value = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
-    return f"pg_catalog.textin({column.output_function}({value}))"
+    return output_text(column.output_function, value)
 
 
 def _import_snapshot(connection: Connection, snapshot_name: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC, SchemaChangeError
+from wal2lake.names import qualified
 from wal2lake.tables.state import Chunk, PlannedColumn, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def mirror_key(table: PublishedTable) -> tuple[str, ...]:
 def columns_as_read(table: PublishedTable, text_columns: Collection[str]) -> tuple[CatalogColumn, ...]:
     """The columns as COPY shall select them: ``text_columns`` (schema.table.column) by their output function."""
     return tuple(
-        replace(column, type_oid=0, base_oid=0) if f"{table}.{column.name}" in text_columns else column
+        replace(column, type_oid=0, base_oid=0)
+        if qualified(table.namespace, table.name, column.name) in text_columns
+        else column
         for column in table.columns
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from wal2lake.postgres.catalog import output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window
 from wal2lake.verify.report import Key
@@ -105,7 +106,7 @@ def _text(column: ComparedColumn) -> str:
     name = quote_identifier(column.name)
     if column.bits:
         return f"CASE WHEN {name}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
-    text = f"textin({column.output_function}({name}))"
+    text = output_text(column.output_function, name)
     if not column.finite:
         return text
     # infinity and NaN; of dates and times also those before the year 1 and after the year 9999
