@@ -67,6 +67,11 @@ def test_a_server_too_old(arguments: dict[str, Any], version: int, knows: int) -
         {"streaming": "on"},
         {"streaming": "parallel", "proto_version": 3},
         {"two_phase": True, "proto_version": 2},
+        {"publication_names": ("p", "")},
+        {"proto_version": True},
+        {"streaming": True, "proto_version": 2},
+        {"streaming": "yes", "proto_version": 2},
+        {"origin": "foo", "proto_version": 4},
     ],
 )
 def test_what_no_server_takes(arguments: dict[str, Any]) -> None:
@@ -84,6 +89,12 @@ def test_what_no_server_takes(arguments: dict[str, Any]) -> None:
         [("proto_version", "1"), ("publication_names", "p"), ("binary", "perhaps")],
         [("proto_version", "1"), ("publication_names", "p"), ("streaming", "on")],
         [("proto_version", "4"), ("publication_names", "p"), ("origin", "here")],
+        [("proto_version", "1"), ("publication_names", "p"), ("publication_names", "q")],
+        [("proto_version", "1"), ("publication_names", "p"), ("binary", "true"), ("binary", "true")],
+        [("proto_version", "1_0"), ("publication_names", "p")],
+        [("proto_version", "-1"), ("publication_names", "p")],
+        [("proto_version", "\u0661"), ("publication_names", "p")],
+        [("proto_version", None), ("publication_names", "p")],
     ],
 )
 def test_what_a_walsender_refuses(pairs: list[tuple[str, str]]) -> None:

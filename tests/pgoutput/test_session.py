@@ -35,8 +35,8 @@ from wal2lake.pgoutput.tuples import NULL, OldTuple, TupleData
 RELATION = Relation(5, "public", "t", "d", (RelationColumn(1, "id", 20, -1),))
 INSERT = Insert(5, TupleData((NULL,)))
 AT = LSN(100)
-V1 = PgoutputOptions(("p",))
-V2 = PgoutputOptions(("p",), 2, streaming="on")
+V1 = PgoutputOptions(("p",), messages=True)
+V2 = PgoutputOptions(("p",), 2, streaming="on", messages=True)
 V4 = PgoutputOptions(("p",), 4, streaming="parallel", two_phase=True)
 
 
@@ -118,6 +118,14 @@ def test_an_abort_says_whether_anything_of_its_transaction_was_sent(options: Pgo
         (V2, [StreamAbort(7, 7, AbortInfo(AT, 0))], 9),
         (V4, [StreamAbort(7, 7)], 9),
         (V4, [BeginPrepare(AT, AT, 0, 7, "g"), Commit(0, AT, AT, 0)], 0),
+        (V1, [Begin(AT, 0, 7), RELATION, INSERT, Origin(AT, "o")], 0),
+        (V1, [Begin(AT, 0, 7), Message(True, AT, "p", b""), Origin(AT, "o")], 0),
+        (V2, [StreamStart(7, True), RELATION, INSERT, Origin(AT, "o")], 0),
+        (V4, [BeginPrepare(AT, AT, 0, 7, "g"), RELATION, Truncate((5,), 0), Origin(AT, "o")], 0),
+        (PgoutputOptions(("p",)), [Message(False, AT, "p", b"")], 0),
+        (PgoutputOptions(("p",)), [Begin(AT, 0, 7), Message(True, AT, "p", b"")], 0),
+        (PgoutputOptions(("p",), 4), [StreamStart(7, True)], 0),
+        (PgoutputOptions(("p",), 4), [StreamCommit(7, 0, AT, AT, 0)], 0),
     ],
 )
 def test_what_may_not_come_here(options: PgoutputOptions, said: list[PgoutputMessage], offset: int) -> None:
@@ -127,6 +135,17 @@ def test_what_may_not_come_here(options: PgoutputOptions, said: list[PgoutputMes
     with pytest.raises(ProtocolError) as caught:
         sender.send(said[-1])
     assert caught.value.offset == offset
+
+
+def test_an_origin_may_come_again_with_the_next_transaction_or_chunk() -> None:
+    transaction = Begin(AT, 0, 7), Origin(AT, "o"), Origin(AT, "o"), RELATION, INSERT, Commit(0, AT, AT, 0)
+    chunk = StreamStart(9, False), Origin(AT, "o"), INSERT, StreamStop()
+    converse(V2, *((message, None) for message in (*transaction, *transaction, *chunk, *chunk)))
+
+
+def test_a_slot_made_for_prepared_transactions_sends_them_unasked() -> None:
+    said = BeginPrepare(AT, AT, 0, 7, "g"), Prepare(0, AT, AT, 0, 7, "g")
+    converse(PgoutputOptions(("p",), 3), *((message, None) for message in said))
 
 
 def test_errors_carry_offset_and_lsn() -> None:

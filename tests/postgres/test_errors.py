@@ -81,6 +81,15 @@ def test_what_is_too_large_to_be_sent_is_known_by_words_that_no_locale_translate
     assert type(reported("XX000", "invalid memory alloc request size 1258291203", "palloc")) is TooLargeError
 
 
+def test_a_list_of_publications_has_a_hint_of_its_own() -> None:
+    said = "invalid publication_names syntax"
+    told = [
+        reported("42602", said, function) for function in ("parse_output_parameters", "ReplicationSlotValidateName")
+    ]
+    assert {type(error) for error in told} == {errors.ConfigError}
+    assert ["Slot names" in str(error) for error in told] == [False, True]
+
+
 def test_a_data_exception_keeps_its_value_to_itself() -> None:
     assert "4711" not in str(reported("22P02", 'invalid input syntax for type integer: "4711x"'))
 

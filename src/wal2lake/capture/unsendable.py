@@ -106,9 +106,9 @@ class OneTransaction:
 
     def _tell_largest(self, messages: MessageColumns) -> None:
         for number in messages.rows_of(RELATION).tolist():
-            relation = messages.message(number)
-            assert isinstance(relation, Relation)
-            self._relations[relation.relation_id] = relation
+            announced = messages.message(number)
+            assert isinstance(announced, Relation)
+            self._relations[announced.relation_id] = announced
         changes = messages.rows_of(INSERT, UPDATE, DELETE)
         if len(changes):
             row = changes[[messages.lengths[changes].argmax()]]

@@ -71,7 +71,11 @@ def verify(
     tables: Annotated[list[str] | None, typer.Argument(help="schema.table …; all without.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """Prove that lake and source are equal, per key range, at one LSN; the stream may go on meanwhile."""
+    """Prove that lake and source are equal, per key range, at one LSN; the stream may go on meanwhile.
+
+    Every table has its outcome. Exit code 18 when one differs, could not be compared or is quarantined; 8 when the
+    publication has no table.
+    """
     from wal2lake.run.verifying import show_report, verify_lake  # noqa: PLC0415
 
     report = verify_lake(config, err_console, tables)

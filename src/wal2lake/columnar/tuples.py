@@ -148,9 +148,9 @@ def _decode(
             lsn=messages.lsn_of(row),
         )
     reason = f"a value is not of its column's type: {fault.reason}"
-    error = messages.malformed(row, int(cells.start[row]), reason, column.name)
-    error.hint = fault.hint
-    raise error
+    refused = messages.malformed(row, int(cells.start[row]), reason, column.name)
+    refused.hint = fault.hint
+    raise refused
 
 
 def refuse(messages: MessageBatch, start: Positions, bad: Mask, count: int) -> None:

@@ -27,6 +27,7 @@ _BLANK: Final = r" \t\n\r\f"
 _PUBLICATION = re.compile(
     rf'[{_BLANK}]*(?:"((?:[^"]|"")+)"|([^{_BLANK}",][^{_BLANK},]*))[{_BLANK}]*(?:,(?![{_BLANK}]*\Z)|\Z)'
 )
+_STRTOUL: Final = re.compile(r"[ \t-\r]*\+?[0-9]+")
 _ASCII_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -49,7 +50,9 @@ class PgoutputOptions:
             raise ConfigError("publication_names is a tuple of names, not a text.", hint=hint)
         if not self.publication_names:
             raise ConfigError("pgoutput needs at least one publication.")
-        if self.proto_version not in PROTO_VERSION_SINCE:
+        if not all(self.publication_names):
+            raise ConfigError("A publication's name is not empty.")
+        if isinstance(self.proto_version, bool) or self.proto_version not in PROTO_VERSION_SINCE:
             raise ConfigError(f"pgoutput's protocol versions are 1 to 4, not {self.proto_version}.")
         if self.streaming not in STREAMING_PROTO_VERSION:
             raise ConfigError(f"pgoutput's option streaming is off, on or parallel, not {self.streaming!r}.")
@@ -108,7 +111,7 @@ class PgoutputOptions:
         try:
             return cls(
                 publication_names=parse_publication_names(given.get("publication_names") or ""),
-                proto_version=int(given.get("proto_version") or ""),
+                proto_version=_number(given.get("proto_version") or ""),
                 binary=_boolean("binary", given.get("binary", "false")),
                 messages=_boolean("messages", given.get("messages", "false")),
                 streaming=_streaming(given.get("streaming", "off")),
@@ -136,6 +139,13 @@ def parse_publication_names(text: str) -> tuple[str, ...]:
         names.append(match[1].replace('""', '"') if match[1] else match[2].translate(_ASCII_LOWER))
         offset = match.end()
     return tuple(names)
+
+
+def _number(text: str) -> int:
+    """What strtoul takes whole."""
+    if not _STRTOUL.fullmatch(text):
+        raise ValueError
+    return int(text)
 
 
 def _boolean(name: str, value: str | None) -> bool:

@@ -5,6 +5,10 @@ may follow what is one table, and holds for both ends: ``receive`` for the subsc
 A new connection is a new session: the server announces every relation again. A Relation inside a chunk that
 later aborts still counts, because the server does not send it again.
 
+Origin stands before its transaction's changes, as apply_handle_origin in worker.c demands. What the options exclude
+cannot come: Message without ``messages``, and streamed chunks without ``streaming``. Prepared transactions can: a slot
+that was made for them sends them whether or not ``two_phase`` is asked for (CreateDecodingContext in logical.c).
+
 A StreamAbort may name a transaction of which nothing was sent, at every protocol version and whether or not streaming
 was asked for: PostgreSQL 18 sends one for each subtransaction of a transaction that outgrew logical_decoding_work_mem
 and was found aborted before it was sent (ReorderBufferCheckAndTruncateAbortedTXN in reorderbuffer.c). The session knows
@@ -70,6 +74,8 @@ TRANSITIONS: Final[dict[State, dict[type[PgoutputMessage], State]]] = {
     State.PREPARING: {Prepare: State.IDLE, **dict.fromkeys((Origin, *_CHANGES), State.PREPARING)},
     State.CHUNK: {StreamStop: State.IDLE, **dict.fromkeys((Origin, *_CHANGES), State.CHUNK)},
 }
+_STREAMED: Final = (StreamStart, StreamStop, StreamCommit, StreamPrepare)
+_WRITES: Final = (Insert, Update, Delete, Truncate, Message)
 _XID = wire_type(ValidTransactionId)
 
 
@@ -94,6 +100,7 @@ class PgoutputSession:
         self.relations: dict[int, Relation] = {}
         self.types: dict[int, Type] = {}
         self._streamed: set[int] = set()  # transactions with a Stream Start and no end yet
+        self._written = False  # something that Origin may not follow came since the last Begin or Stream Start
 
     def receive(self, payload: bytes | memoryview, lsn: int | None = None) -> Received:
         """Read the next message; raise ProtocolError, with ``lsn`` in it, for what may not come here."""
@@ -132,12 +139,18 @@ class PgoutputSession:
         if kind.since > self.options.proto_version and kind is not StreamAbort:
             asked = self.options.proto_version
             raise ProtocolError(f"{kind.__name__} came with version {kind.since}; {asked} was asked for.", offset=0)
-        if kind not in TRANSITIONS[self.state]:
-            raise ProtocolError(f"{kind.__name__} cannot come in state {self.state.name}.", offset=0)
+        if kind not in TRANSITIONS[self.state] or (kind is Origin and self._written):
+            behind = " behind a change" if kind is Origin and self._written else ""
+            raise ProtocolError(f"{kind.__name__} cannot come in state {self.state.name}{behind}.", offset=0)
+        if (kind is Message and not self.options.messages) or (kind in _STREAMED and self.options.streaming == "off"):
+            raise ProtocolError(f"{kind.__name__} came, which was not asked for.", offset=0)
         self._check(message)
         self.state = TRANSITIONS[self.state][kind]
         if isinstance(message, Begin | BeginPrepare | StreamStart):
             self.xid = message.xid
+            self._written = False
+        elif kind in _WRITES:
+            self._written = True
         elif self.state is State.IDLE:
             self.xid = None
         self._note_streamed(message)

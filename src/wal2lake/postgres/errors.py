@@ -108,6 +108,12 @@ TOO_LARGE: _Rule = (
     "Leave the column out of the publication (a column list, PostgreSQL 15 and later), or ask for binary form.",
 )
 
+_PUBLICATION_NAMES: _Rule = (
+    ConfigError,
+    "publication_names is a list with commas; a name with upper case, a blank, a comma or a quote in it stands in"
+    ' double quotes ("My shop", with each quote in it doubled).',
+)
+
 _REMOVED: _Rule = (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot.")
 _NO_PLUGIN: _Rule = (ServerConfigError, "Install the output plugin on the server, or choose one that it has.")
 _NOT_PHYSICAL: _Rule = (ServerConfigError, "Only physical slots can be read; `wal2lake slots list` shows the others.")
@@ -124,6 +130,7 @@ BY_FUNCTION: tuple[tuple[str, re.Pattern[str], _Rule], ...] = (
     ("58P01", re.compile(r"internal_load_library"), _NO_PLUGIN),
     ("0A000", re.compile(r"ReadReplicationSlot"), _NOT_PHYSICAL),
     ("42501", re.compile(r"aclcheck_error"), _NO_GRANT),
+    ("42602", re.compile(r"parse_output_parameters"), _PUBLICATION_NAMES),
     ("42710", re.compile(r"ReplicationSlotCreate"), _TAKEN),
     ("42704", re.compile(r"ReplicationSlot|copy_replication_slot"), _MISSING),
     ("42704", re.compile(r"(?i)publication"), _PUBLICATION),

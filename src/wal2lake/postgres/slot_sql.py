@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from psycopg.errors import Diagnostic
 
-from wal2lake.errors import Wal2LakeError
+from wal2lake.errors import ConfigError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import Connection, mapped_errors
@@ -33,13 +33,14 @@ def slot_changes(
 
     Both limits end after a whole transaction. The server collects all before it answers, so set one. Unless ``peek``,
     the slot has moved behind what is returned when the first message comes: to lose nothing, peek, store, then
-    advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError; and PublicationError,
-    with nothing returned, when a publication was missing when a row was changed.
+    advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError; PublicationError, with
+    nothing returned, when a publication was missing when a row was changed; and ConfigError for an option without a
+    value, which these functions cannot give (START_REPLICATION can).
     """
     function = f"pg_logical_slot_{'peek' if peek else 'get'}{'_binary' if binary else ''}_changes"
     version = connection.info.server_version
     pairs = plugin_options.build(version) if isinstance(plugin_options, PgoutputOptions) else plugin_options
-    options = [part for name, value in pairs for part in (name, value or "")]
+    options = [part for name, value in pairs for part in (name, _required(name, value))]
     sql = f"SELECT lsn::text, data FROM {function}(%s, %s, %s, VARIADIC %s::text[])"
     limit = None if upto_lsn is None else str(upto_lsn)
     refusals: list[Wal2LakeError] = []
@@ -51,6 +52,15 @@ def slot_changes(
         for lsn, data in cursor:
             position = LSN.parse(lsn)
             yield XLogData(position, position, 0, data if isinstance(data, bytes) else data.encode())
+
+
+def _required(name: str, value: str | None) -> str:
+    if value is None:
+        raise ConfigError(
+            f"The slot's SQL functions cannot give an option without a value: {name}.",
+            hint="Write the value out (true, of a boolean), or stream from the slot.",
+        )
+    return value
 
 
 @contextmanager

@@ -45,6 +45,10 @@ class TableLocation:
         return DeltaTable(self.uri, version=position.version)
 
 
+# Which of some tables still come to where they should be: not one that is left out meanwhile.
+Expected = Callable[[Sequence[TableLocation]], list[TableLocation]]
+
+
 @dataclass(frozen=True, slots=True)
 class LakePosition:
     """The version of a table for one LSN; ``lsn`` is what it was brought to (0: no commit says so).
@@ -100,13 +104,16 @@ def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
         return True
 
 
-def await_snapshots(log: ChangeLog, tables: Sequence[TableLocation], timeout_s: float, say: Say) -> None:
-    """Wait until the lake has all tables, as long as something runs and one more comes within ``timeout_s``.
+def await_snapshots(
+    log: ChangeLog, tables: Sequence[TableLocation], timeout_s: float, say: Say, expected: Expected = list
+) -> None:
+    """Wait until the lake has all tables that are expected, as long as something runs and one more comes within
+    ``timeout_s``.
 
     A table's first version shows its own snapshot, which may be later than one taken before it.
     """
     since, fewest = time.monotonic(), len(tables)
-    while missing := [table for table in tables if not DeltaTable.is_deltatable(table.uri)]:
+    while missing := expected([table for table in tables if not DeltaTable.is_deltatable(table.uri)]):
         if len(missing) < fewest:
             since, fewest = time.monotonic(), len(missing)
         if time.monotonic() - since > timeout_s or not running(log):
@@ -116,9 +123,15 @@ def await_snapshots(log: ChangeLog, tables: Sequence[TableLocation], timeout_s: 
 
 
 def await_tables(
-    log: ChangeLog, tables: Sequence[TableLocation], lsn: LSN, timeout_s: float, say: Say
+    log: ChangeLog,
+    tables: Sequence[TableLocation],
+    lsn: LSN,
+    timeout_s: float,
+    say: Say,
+    expected: Expected = list,
 ) -> tuple[bool, str | None]:
-    """Wait until every table stands at ``lsn``, as long as something runs and moves within ``timeout_s``.
+    """Wait until every table that is expected stands at ``lsn``, as long as something runs and moves within
+    ``timeout_s``.
 
     Returns whether ``lsn`` fits the lake (False: a batch went across it), and what is behind, if anything.
     """
@@ -134,7 +147,7 @@ def await_tables(
         ]
         if any(position is not None and position.passed for _, position in unfinished):
             return False, None
-        behind = [table for table, _ in unfinished]
+        behind = expected([table for table, _ in unfinished])
         if not behind:
             return True, None
         if (durable, unfinished) != seen:

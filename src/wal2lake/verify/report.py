@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 
 Key = int | str
+Outcome = Literal["equal", "different", "not compared", "quarantined", "skipped", "not published"]
+FINE = ("equal", "skipped", "not published")  # what somebody wants left out is no failure
 
 HEADINGS = ("table", "result", "rows in source", "rows in lake", "ranges", "LSN", "version", "seconds")
 
@@ -43,8 +45,9 @@ class KeyRange:
 class TableResult:
     """One table at one LSN: the source under a snapshot, the lake at one Delta version.
 
-    ``problem`` is a sentence when the tables could not be compared in full (no lake table, a column missing).
-    ``ranges`` counts the key ranges compared; ``bad_ranges`` are those that differ, the first few narrowed down.
+    ``problem`` is a sentence when the tables could not be compared in full (no lake table, a column missing, no right
+    to read it). ``ranges`` counts the key ranges compared; ``bad_ranges`` are those that differ, the first few narrowed
+    down. ``left_out``: why nothing was compared, if that is as the pipeline or the publication has it.
     """
 
     namespace: str
@@ -57,34 +60,45 @@ class TableResult:
     bad_ranges: tuple[KeyRange, ...]
     seconds: float
     problem: str | None = None
+    left_out: Outcome | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.left_out is not None:
+            return self.left_out
+        if self.bad_ranges:
+            return "different"
+        return "equal" if self.problem is None else "not compared"
 
     @property
     def ok(self) -> bool:
-        return not self.bad_ranges and self.problem is None
+        return self.outcome in FINE
 
     def __str__(self) -> str:
         return qualified(self.namespace, self.name)
 
     def row(self) -> tuple[str, ...]:
         """The result as text, under HEADINGS."""
-        verdict = "equal" if self.ok else f"{len(self.bad_ranges)} ranges differ" if self.bad_ranges else "not compared"
+        verdict = f"{len(self.bad_ranges)} ranges differ" if self.bad_ranges else self.outcome
         version = "-" if self.version is None else str(self.version)
         counts = (f"{self.rows_source:,}", f"{self.rows_lake:,}", str(self.ranges)) if self.ranges else ("-",) * 3
         return (str(self), verdict, *counts, str(self.lsn), version, f"{self.seconds:.1f}")
 
     def findings(self) -> list[str]:
-        """A line for everything that is wrong."""
+        """A line for everything that is wrong, or was not compared."""
         return [f"{self}: {what}" for what in ([self.problem] if self.problem else []) + [*map(str, self.bad_ranges)]]
 
 
-def uncompared(namespace: str, name: str, lsn: LSN, problem: str) -> TableResult:
-    """The result for a table of which the lake has nothing to compare."""
-    return TableResult(namespace, name, lsn, None, 0, 0, 0, (), 0.0, problem)
+def uncompared(namespace: str, name: str, lsn: LSN, problem: str, left_out: Outcome | None = None) -> TableResult:
+    """The result for a table of which nothing was compared."""
+    return TableResult(namespace, name, lsn, None, 0, 0, 0, (), 0.0, problem, left_out)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All tables at the same LSN. ``note`` says what weakens a difference, such as a lake known to be behind."""
+    """All tables at the same LSN; those of the publication, and those that the lake still has of it.
+
+    ``note`` says what weakens a difference, such as a lake known to be behind."""
 
     lsn: LSN
     tables: Sequence[TableResult]
@@ -92,10 +106,13 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        return all(table.ok for table in self.tables)
+        """Every table is equal, or left out because somebody wants it so; and one at least is equal."""
+        return all(table.ok for table in self.tables) and any(table.outcome == "equal" for table in self.tables)
 
     def to_json(self) -> str:
         """One JSON object; LSNs as PostgreSQL writes them."""
-        tables = [asdict(table) | {"ok": table.ok, "lsn": str(table.lsn)} for table in self.tables]
+        tables = [
+            asdict(table) | {"outcome": table.outcome, "ok": table.ok, "lsn": str(table.lsn)} for table in self.tables
+        ]
         document: dict[str, Any] = {"ok": self.ok, "lsn": str(self.lsn), "note": self.note, "tables": tables}
         return json.dumps(document)

@@ -10,11 +10,14 @@
 
 A lake that is behind and does not move is compared as it stands: equal is a proof whatever the log says, and a
 difference is reported with what to do first.
+
+What goes wrong with one table is that table's outcome, and the others are compared. A table that the pipeline leaves
+out is not waited for; one that the lake has and the publication has not any more is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,8 +30,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.tables import known_tables
 from wal2lake.config import Config
-from wal2lake.errors import ConfigError, SparkError, VerifyError
+from wal2lake.errors import ConfigError, PublicationError, RightsError, ServerError, SparkError, VerifyError
+from wal2lake.names import qualified, split_qualified
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import connect
 from wal2lake.sinks.folder import table_uri
@@ -37,9 +42,11 @@ from wal2lake.verify.lake import LakeTable, lake_types, verify_session
 from wal2lake.verify.position import TableLocation, await_snapshots, await_tables
 from wal2lake.verify.report import TableResult, VerifyReport, uncompared
 from wal2lake.verify.source_snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
+from wal2lake.verify.standing import left_out
 from wal2lake.verify.table_comparison import RANGE_ROWS, SourceDigest, TableComparison, digest_source
 
 T = TypeVar("T")
+_OF_ONE_TABLE = (RightsError, ServerError, SparkError, VerifyError)
 _ATTEMPTS = 5
 _WORKERS = 4
 _READERS = 2  # sessions that read the source at once
@@ -59,7 +66,8 @@ def verify(
 
     Waits for the pipeline as long as it makes progress within ``timeout_s``. ``range_rows`` is about how many rows a
     key range holds. ``say`` is told what is waited for. Differences are in the report; raises ConfigError (append
-    mode, no log, an unknown table), VerifyError when no snapshot fits, and the source's and Spark's errors.
+    mode, no log, an unknown table), PublicationError for a publication without tables, VerifyError when no snapshot
+    fits or a prepared transaction keeps it from being taken, and what the source refuses as a whole.
     """
     if config.lake.mode != "mirror":
         raise ConfigError(
@@ -96,7 +104,7 @@ class _Job:
         """Give a pipeline that is still copying tables the time to finish."""
         with connect(self.config.source.dsn, application_name=APPLICATION) as connection:
             published = published_tables(connection, self.config.source.publication)
-        await_snapshots(self.log, self._locate_all(self._chosen(published)), self.timeout_s, self.say)
+        await_snapshots(self.log, self._locate_all(self._chosen(published)), self.timeout_s, self.say, self._expected)
 
     def read_first(self, name: str | None) -> None:
         """Have the table read first from now on."""
@@ -104,41 +112,74 @@ class _Job:
             self.first[:] = [name, *(other for other in self.first if other != name)]
 
     def last_attempt(self) -> VerifyReport:
-        """An attempt that is compared however the lake stands."""
-        try:
-            report = self.attempt(last=True)
-        except TableMovedError as error:
-            raise VerifyError(
-                f"Tables were truncated, rewritten or locked during each of {_ATTEMPTS} snapshots.",
-                hint="Verify again when the source does less of that.",
-                relation=error.relation,
-            ) from error
+        """An attempt that is compared however the lake stands, but for tables that moved once more."""
+        report = self.attempt(last=True)
         assert report is not None
         return report
 
     def attempt(self, *, last: bool = False) -> VerifyReport | None:
         """One snapshot; None when it does not fit the lake, unless it is the ``last``. Raises TableMovedError."""
-        source = self.config.source
-        waiting = partial(self.say, "Waiting for running transactions to end, as a snapshot must.")
-        with source_snapshot(source.dsn, waiting) as snapshot:
+        source, notes = self.config.source, list[str]()
+        with source_snapshot(source.dsn, self.timeout_s, self.say) as snapshot:
             with self._barrier(snapshot):
-                tables = self._chosen(snapshot.published(source.publication))
-                digests = self._digest_source(snapshot, tables)
-                fits, note = await_tables(self.log, self._locate_all(tables), snapshot.lsn, self.timeout_s, self.say)
+                published = snapshot.published(source.publication)
+                tables = self._chosen(published)
+                digests = self._digest_source(snapshot, tables, last=last)
+                awaited = [table for table in tables if not isinstance(digests.get(str(table)), TableResult)]
+                fits, note = await_tables(
+                    self.log, self._locate_all(awaited), snapshot.lsn, self.timeout_s, self.say, self._expected
+                )
             if not (fits or last):
                 return None
-            compare = partial(self._compare, snapshot, digests)
-            compared = self._for_each(tables, compare, _WORKERS, snapshot).values()
-        report = VerifyReport(snapshot.lsn, [result for result, _ in compared])
-        notes = [note if fits else _UNFIT, *(coarse for _, coarse in compared)]
-        return report if report.ok else replace(report, note=" ".join(filter(None, notes)) or None)
+            compare = partial(self._attempted, snapshot, partial(self._compare, snapshot, digests, notes), last)
+            results = [
+                *self._for_each(tables, compare, _WORKERS, snapshot).values(),
+                *self._unpublished(snapshot, published),
+            ]
+        report = VerifyReport(snapshot.lsn, sorted(results, key=str))
+        said = filter(None, [note if fits else _UNFIT, *notes])
+        return report if report.ok else replace(report, note=" ".join(said) or None)
 
-    def _digest_source(self, snapshot: SourceSnapshot, tables: Sequence[PublishedTable]) -> dict[str, SourceDigest]:
-        """By name; tables that are not in the lake yet are left out."""
+    def _digest_source(
+        self, snapshot: SourceSnapshot, tables: Sequence[PublishedTable], *, last: bool
+    ) -> dict[str, SourceDigest | TableResult | None]:
+        """By name: the digest, what is wrong instead, or None for a table that is not in the lake yet."""
         first = {name: place for place, name in enumerate(self.first)}
         ordered = sorted(tables, key=lambda table: first.get(str(table), len(first)))
-        found = self._for_each(ordered, partial(self._digest, snapshot), _READERS, snapshot)
-        return {name: digest for name, digest in found.items() if digest is not None}
+        digest = partial(self._attempted, snapshot, partial(self._digest, snapshot), last)
+        return self._for_each(ordered, digest, _READERS, snapshot)
+
+    def _attempted(
+        self, snapshot: SourceSnapshot, work: Callable[[PublishedTable], T], last: bool, table: PublishedTable
+    ) -> T | TableResult:
+        """What ``work`` makes of the table. One that is left out is not worked at, and what is wrong with this table
+        alone is its result. Raises TableMovedError unless it is the ``last`` snapshot."""
+        names = table.namespace, table.name
+        if (why := left_out(self.log, self.config.pipeline.name, *names)) is not None:
+            return uncompared(*names, snapshot.lsn, why.reason, why.outcome)
+        try:
+            return work(table)
+        except TableMovedError:
+            if not last:
+                raise
+            problem = f"it was truncated, rewritten, altered or locked during each of {_ATTEMPTS} snapshots"
+            return uncompared(*names, snapshot.lsn, problem)
+        except _OF_ONE_TABLE as error:
+            return uncompared(*names, snapshot.lsn, " ".join(filter(None, (error.message, error.hint))))
+
+    def _expected(self, tables: Sequence[TableLocation]) -> list[TableLocation]:
+        """Those that the pipeline does not leave out by now."""
+        pipeline = self.config.pipeline.name
+        return [table for table in tables if left_out(self.log, pipeline, *split_qualified(table.name)) is None]
+
+    def _unpublished(self, snapshot: SourceSnapshot, published: Sequence[PublishedTable]) -> Iterator[TableResult]:
+        """The tables that the lake has, and nothing brings changes of any more; where all were asked for."""
+        names = set(map(str, published))
+        for namespace, name in () if self.only else known_tables(self.log.storage, self.config.pipeline.name):
+            in_lake = DeltaTable.is_deltatable(table_uri(self.config.lake.path, namespace, name))
+            if qualified(namespace, name) not in names and in_lake:
+                problem = "it is not in the publication any more; the lake has it as it was then"
+                yield uncompared(namespace, name, snapshot.lsn, problem, "not published")
 
     def _for_each(
         self,
@@ -174,13 +215,19 @@ class _Job:
             return digest_source(snapshot, self._comparison(table, location.at(position)), self.range_rows)
 
     def _chosen(self, published: Sequence[PublishedTable]) -> list[PublishedTable]:
+        if not published:
+            raise PublicationError(
+                f"The publication {self.config.source.publication} has no table: there is nothing to compare.",
+                hint="Add tables (ALTER PUBLICATION … ADD TABLE …), or name another in source.publication.",
+            )
         names = {str(table) for table in published}
-        unknown = sorted(set(self.only or ()) - names)
+        only = {qualified(*split_qualified(name)) or name for name in self.only or ()}
+        unknown = sorted(only - names)
         if unknown:
             raise ConfigError(f"{unknown[0]} is not published.", hint=f"Published: {', '.join(sorted(names))}.")
-        return [table for table in published if not self.only or str(table) in self.only]
+        return [table for table in published if not only or str(table) in only]
 
-    def _locate_all(self, tables: Sequence[PublishedTable]) -> list[TableLocation]:
+    def _locate_all(self, tables: Iterable[PublishedTable]) -> list[TableLocation]:
         return list(map(self._locate, tables))
 
     def _locate(self, table: PublishedTable) -> TableLocation:
@@ -201,22 +248,31 @@ class _Job:
             self.log.remove_barrier(name)
 
     def _compare(
-        self, snapshot: SourceSnapshot, digests: Mapping[str, SourceDigest], table: PublishedTable
-    ) -> tuple[TableResult, str | None]:
-        """The result, and a note when its ranges could not be narrowed. Raises TableMovedError."""
+        self,
+        snapshot: SourceSnapshot,
+        digests: Mapping[str, SourceDigest | TableResult | None],
+        notes: list[str],
+        table: PublishedTable,
+    ) -> TableResult:
+        """The result; among ``notes``, why its ranges could not be narrowed, if so. Raises TableMovedError."""
+        digest = digests.get(str(table))
+        if isinstance(digest, TableResult):
+            return digest
         location = self._locate(table)
         with _mapped_errors(table):
             position = location.position(snapshot.lsn)
             if position is None or position.version < 0:
                 what = "has no such table" if position is None else f"has no version as old as {snapshot.lsn}"
-                return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}"), None
+                return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}")
             delta = location.at(position)
             comparison = self._comparison(table, delta)
-            digest = digests.get(str(table))
             if digest is None or digest.comparison != comparison:
                 digest = digest_source(snapshot, comparison, self.range_rows)
             both = TableComparison(snapshot, digest, LakeTable(self.session, delta))
-            return both.run(position.version), both.note
+            result = both.run(position.version)
+            if both.note is not None:
+                notes.append(both.note)
+            return result
 
 
 @contextmanager

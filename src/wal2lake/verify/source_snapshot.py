@@ -13,10 +13,13 @@ Source: PostgreSQL documentation, "Logical Decoding Concepts" (Exported Snapshot
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import psycopg
 from psycopg import sql
@@ -49,6 +52,16 @@ _IN_THE_WAY = (
     psycopg.errors.UndefinedColumn,
     psycopg.errors.InvalidSchemaName,
 )
+
+
+# Who has an xid: sessions, and transactions that are prepared, whose locks are no process's.
+_RUNNING = """
+SELECT coalesce('the prepared transaction ' || quote_literal(p.gid), 'the transaction of process ' || l.pid),
+       p.gid IS NOT NULL
+  FROM pg_locks l LEFT JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
+ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted ORDER BY 2 DESC, 1
+"""
+_NAMED = 3
 
 
 class TableMovedError(VerifyError):
@@ -149,6 +162,21 @@ def _connect(dsn: str) -> Connection:
     return connection
 
 
+def _report_running(connection: Connection, deadline: float, say: Callable[[str], None]) -> None:
+    """Say which transactions keep the slot from being made. Raises VerifyError past ``deadline`` for a prepared one."""
+    with mapped_errors():
+        running = connection.execute(_RUNNING).fetchall()
+    named = ", ".join(name for name, _ in running[:_NAMED]) + (" and others" if len(running) > _NAMED else "")
+    if not named:
+        return
+    if time.monotonic() > deadline and running[0][1]:
+        raise VerifyError(
+            f"A snapshot must wait for {named}.",
+            hint="Run COMMIT PREPARED or ROLLBACK PREPARED, each in its own database; then verify again.",
+        )
+    say(f"Waiting for {named} to end, as a snapshot must.")
+
+
 def _begin(connection: Connection, name: str) -> None:
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
     try:
@@ -160,13 +188,17 @@ def _begin(connection: Connection, name: str) -> None:
 
 
 @contextmanager
-def source_snapshot(dsn: str, waiting: Callable[[], None] | None = None) -> Iterator[SourceSnapshot]:
+def source_snapshot(
+    dsn: str, timeout_s: float = math.inf, say: Callable[[str], None] = lambda _: None
+) -> Iterator[SourceSnapshot]:
     """Take a snapshot and hold it until the block ends, without any lock on a table.
 
-    Making the slot waits for every running transaction; ``waiting`` is called about once a second meanwhile. Raises
-    what map_error says (RightsError, ServerConfigError for wal_level or no free slot).
+    Making the slot waits for every running transaction; ``say`` is told about once a second meanwhile which they are.
+    Raises VerifyError for one that is prepared and does not end within ``timeout_s``, as it may never; and what
+    map_error says (RightsError, ServerConfigError for wal_level or no free slot).
     """
     with _connect(dsn) as keeper:
+        waiting = partial(_report_running, keeper, time.monotonic() + timeout_s, say)
         with replication_connection(dsn, application_name=APPLICATION) as walsender:
             name = f"wal2lake_verify_{uuid.uuid4().hex[:12]}"
             slot = create_slot(walsender, name, temporary=True, snapshot="export", while_waiting=waiting)
