@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,6 +19,7 @@ from wal2lake.cli.shared import Json, SayOnce, pairs, refuse, show
 from wal2lake.errors import ConfigError
 from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, base_backup
 
+_RATE = re.compile(r"\s*(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE]\+?\d{1,2})?)\s*(?P<unit>[kM]?)\s*", re.ASCII)
 EXAMPLE = "Example: wal2lake basebackup copy --checkpoint fast --progress"
 
 
@@ -42,7 +44,9 @@ def basebackup(
     checkpoint: Annotated[Checkpoint, typer.Option(help="fast: at once, at the server's cost.")] = Checkpoint.SPREAD,
     label: Annotated[str, typer.Option("--label", "-l", help="Stands in backup_label.")] = "wal2lake base backup",
     no_wal: Annotated[bool, typer.Option("--no-wal", help="Leave out the WAL that the backup needs.")] = False,
-    max_rate: Annotated[int | None, typer.Option("--max-rate", "-r", help="kB/s, 32 to 1048576.")] = None,
+    max_rate: Annotated[
+        str | None, typer.Option("--max-rate", "-r", help="kB/s, 32 to 1048576; or with a suffix: 512k, 10M.")
+    ] = None,
     incremental: Annotated[
         Path | None, typer.Option("--incremental", "-i", help="The backup_manifest to build on (17 and later).")
     ] = None,
@@ -58,6 +62,12 @@ def basebackup(
     no_sync: Annotated[bool, typer.Option("--no-sync", "-N", help="Do not wait until all is durable.")] = False,
     no_clean: Annotated[bool, typer.Option("--no-clean", "-n", help="After a failure, keep what had come.")] = False,
     no_manifest: Annotated[bool, typer.Option("--no-manifest", help="Without backup_manifest, and unchecked.")] = False,
+    manifest_force_encode: Annotated[
+        bool, typer.Option("--manifest-force-encode", help="Every path in the manifest in hexadecimal.")
+    ] = False,
+    no_verify_checksums: Annotated[
+        bool, typer.Option("--no-verify-checksums", help="The server does not check its pages' checksums.")
+    ] = False,
     recovery_conf: Annotated[
         bool,
         typer.Option("--write-recovery-conf", "-R", help="Make the copy a standby: standby.signal, primary_conninfo."),
@@ -70,7 +80,7 @@ def basebackup(
 ) -> None:
     """Copy the whole cluster and check the copy against its manifest: pg_basebackup's job."""
     if no_manifest:
-        refuse(context, ("manifest_checksums",), "has no effect with --no-manifest.")
+        refuse(context, ("manifest_checksums", "manifest_force_encode"), "has no effect with --no-manifest.")
     if backup_format is BackupFormat.TAR:
         refuse(context, ("tablespace_mapping", "recovery_conf"), "is for plain format.", "Leave out --format tar.")
     options = BackupOptions(
@@ -78,13 +88,14 @@ def basebackup(
         label=label,
         checkpoint=checkpoint.value,
         wal=not no_wal,
-        max_rate=max_rate,
+        max_rate=None if max_rate is None else _kilobytes(max_rate),
         manifest_checksums=manifest_checksums,
         incremental=incremental,
         tablespaces=_tablespaces(tablespace_mapping),
         sync=not no_sync,
         clean=not no_clean,
-        manifest=not no_manifest,
+        manifest="force-encode" if manifest_force_encode else not no_manifest,
+        verify_checksums=not no_verify_checksums,
         recovery_conf=recovery_conf,
     )
     shown = sys.stderr.isatty() if progress is None else progress
@@ -120,6 +131,15 @@ class _Percent:
         """End the line."""
         if self._terminal and self._shown >= 0:
             typer.echo(err=True)
+
+
+def _kilobytes(rate: str) -> int:
+    """What pg_basebackup's --max-rate takes: a number, of kB/s by itself or with k, of MB/s with M; fractions of a kB
+    do not count. Raises ConfigError. Source: parse_max_rate in pg_basebackup.c."""
+    found = _RATE.fullmatch(rate)
+    if found is None:
+        raise ConfigError(f"--max-rate {rate} is no transfer rate.", hint="Write a number of kB/s, or 512k, or 10M.")
+    return int(float(found["number"]) * (1024 if found["unit"] == "M" else 1))
 
 
 def _tablespaces(folders: Sequence[str] | None) -> dict[str, str]:

@@ -65,8 +65,9 @@ class BackupOptions:
     """``max_rate`` in kB/s. ``incremental``: the manifest of the backup to build on (17+, summarize_wal = on).
     ``manifest_checksums``: with CRC32C or NONE only sizes are compared here. ``tablespaces``: old → new location, for
     plain format. ``sync``: return when all is durable. ``clean``: a failure or Ctrl-C leaves nothing behind.
-    ``manifest`` False: none comes, so nothing is compared. ``recovery_conf``: a server started from the copy, which is
-    of plain format, is a standby of this one."""
+    ``manifest`` False: none comes, so nothing is compared; "force-encode": one with every path in hexadecimal.
+    ``verify_checksums`` False: the server does not check its pages' checksums. ``recovery_conf``: a server started from
+    the copy, which is of plain format, is a standby of this one."""
 
     format: Format = "plain"
     label: str = "wal2lake base backup"
@@ -78,7 +79,8 @@ class BackupOptions:
     tablespaces: Mapping[str, str] = field(default_factory=dict)
     sync: bool = True
     clean: bool = True
-    manifest: bool = True
+    manifest: bool | Literal["force-encode"] = True
+    verify_checksums: bool = True
     recovery_conf: bool = False
 
     def __post_init__(self) -> None:
@@ -156,7 +158,8 @@ def _command(options: BackupOptions) -> BaseBackup:
         wait=not options.wal,  # what comes along need not be archived first
         max_rate=options.max_rate,
         tablespace_map=options.format == "tar",
-        manifest="yes" if options.manifest else "no",
+        manifest="force-encode" if options.manifest == "force-encode" else "yes" if options.manifest else "no",
+        verify_checksums=options.verify_checksums,
         manifest_checksums=options.manifest_checksums if options.manifest else None,
         incremental=options.incremental is not None,
     )
