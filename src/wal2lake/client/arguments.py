@@ -26,6 +26,15 @@ def as_count(value: object, name: str) -> int:
     return value
 
 
+def as_xid(value: object, name: str) -> int:
+    """Raise ConfigError for what is no full transaction id (64 bits), and not 0."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{name} is a transaction id, an integer, not {_a(value)}.")
+    if not 0 <= value < 1 << 64:
+        raise ConfigError(f"{name} has 64 bits, which {value} has not.")
+    return value
+
+
 def as_seconds(value: object, name: str) -> float:
     """Raise ConfigError for what is no number of seconds from 0 on."""
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from wal2lake.client.arguments import as_lsn, as_seconds
+from wal2lake.client.arguments import as_lsn, as_seconds, as_xid
 from wal2lake.client.readers import ReplicationReader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -61,6 +61,7 @@ class _Session(Generic[T]):
         self._logged: str | None = None
         self._ahead: ReadAhead | None = None
         self._acknowledged = LSN(0)
+        self._feedback: tuple[int, int] | None = None
         self._pending: Iterator[T] = iter(())
         self._stopping = self._closed = False
         self._stopped = threading.Event()
@@ -91,9 +92,27 @@ class _Session(Generic[T]):
             if self._ahead is not None:
                 self._ahead.acknowledge(self._acknowledged)
 
+    def feed_back(self, xmin: int, catalog_xmin: int = 0) -> None:
+        """Hot standby feedback: the oldest transactions, and of the catalogs, that are still needed where the WAL goes.
+
+        Full transaction ids, as pg_current_snapshot() has them (64 bits, the epoch above); 0: none, which ends it. The
+        server's VACUUM keeps what they may see: with a slot, which remembers it also when nobody is connected, until it
+        is told otherwise; without one as long as the connection lasts, and a new connection is told again. The server
+        ignores ids that it has not given yet. Raises ConfigError on a logical stream, and for what is no such id.
+
+        Source: PostgreSQL documentation, "Hot standby feedback message"; hot_standby_feedback."""
+        if not self._reader.physical:
+            raise ConfigError("Hot standby feedback is for physical streams.", hint="connect_physical makes one.")
+        self._require_open()
+        self._feedback = as_xid(xmin, "xmin"), as_xid(catalog_xmin, "catalog_xmin")
+        if self._ahead is not None:
+            self._ahead.feed_back(*self._feedback)
+
     def _opened(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
         ahead.acknowledge(self._acknowledged)
+        if self._feedback is not None:
+            ahead.feed_back(*self._feedback)
         self._reconnect.opened()
 
     def _while_opening(self) -> None:

@@ -115,6 +115,11 @@ class ReadAhead:
             self._stream.acknowledge(flushed)
             self._wake_thread()
 
+    def feed_back(self, xmin: int, catalog_xmin: int) -> None:
+        """Replication.feed_back, at once."""
+        self._stream.feed_back(xmin, catalog_xmin)
+        self._wake_thread()
+
     def close(self) -> None:
         """Tell the server the last acknowledged position, end the stream, close the connection."""
         self._closing, self._woken = True, False

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from typing import Final
 
 from psycopg.waiting import Wait
@@ -44,8 +45,10 @@ from wal2lake.postgres.waiting import Exchange, Waiting
 from wal2lake.wire.commands import StartPhysicalReplication
 from wal2lake.wire.replication import (
     XLOG_DATA_HEADER,
+    HotStandbyFeedback,
     StandbyStatusUpdate,
     read_primary_keepalive,
+    write_hot_standby_feedback,
     write_standby_status_update,
 )
 
@@ -53,6 +56,7 @@ STATUS_INTERVAL_S: Final = 10.0
 KEEPALIVE_BYTES: Final = 18  # no XLogData is as short
 FAREWELL_S: Final = 2.0  # for the server to take the last status
 _FINISH_S = 10.0
+_XID: Final = 0xFFFFFFFF
 _UNITS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -90,6 +94,7 @@ class Replication:
         self.received_lsn = self.written = self.wal_end = flushed
         self.keepalive_lsn = LSN(0)
         self.reply_requested = False
+        self._feedback: deque[tuple[int, int]] = deque(maxlen=1)  # what the server is to hear, and has not yet
         self._interval_s = interval_s
         self._next_status = self._after_interval()
 
@@ -148,9 +153,20 @@ class Replication:
                 yield from self.send_due_status()
         return payloads
 
+    def feed_back(self, xmin: int, catalog_xmin: int = 0) -> None:
+        """With the next status, which is due now, tell a physical walsender the oldest transactions that are still
+        needed: full transaction ids, the epoch in the upper 32 bits; 0: none, which ends it.
+
+        VACUUM then keeps what they may see: with a slot, which remembers it, until it is told otherwise; else as long
+        as the connection lasts. The server ignores what lies in its future, or further behind than ids go.
+        Source: ProcessStandbyHSFeedbackMessage in walsender.c."""
+        assert self.physical  # a logical slot's own xmin would be overwritten
+        self._feedback.append((xmin, catalog_xmin))
+
     def status_due(self) -> bool:
-        """Asked for, or time."""
-        return not self.ended and (self.reply_requested or time.monotonic() >= self._next_status)
+        """Asked for, or time, or there is something to say."""
+        due = self.reply_requested or bool(self._feedback) or time.monotonic() >= self._next_status
+        return due and not self.ended
 
     def send_due_status(self) -> Exchange[None]:
         """Send a status if one is due."""
@@ -164,6 +180,10 @@ class Replication:
         self.reply_requested, self._next_status = False, self._after_interval()
         yield from self.frames.put(write_standby_status_update(update))
         self.reported_lsn = flushed
+        while self._feedback:
+            xmin, catalog_xmin = self._feedback.pop()
+            parts = (xmin & _XID, xmin >> 32, catalog_xmin & _XID, catalog_xmin >> 32)
+            yield from self.frames.put(write_hot_standby_feedback(HotStandbyFeedback(now_timestamptz(), *parts)))
 
     def finish(self, timeout_s: float = _FINISH_S) -> Exchange[list[Row]]:
         """A last status, our CopyDone; discard what still comes; the rows of the result after the copy.
