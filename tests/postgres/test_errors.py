@@ -186,6 +186,30 @@ def test_missing_database_publication_and_slot(server: EmbeddedPostgres) -> None
 
 
 @pytest.mark.server
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nosuch": "1"}, "unrecognized pgoutput option: nosuch"),
+        ({"binary": "perhaps"}, "binary requires a Boolean value"),
+        ({"proto_version": "x"}, "invalid proto_version"),
+        ({"proto_version": "9"}, "proto_version=9"),
+        ({"publication_names": "a b"}, r"invalid publication_names syntax.*list with commas"),
+        ({"proto_version": "4", "origin": "foo"}, 'unrecognized origin value: "foo"'),
+        ({"proto_version": "2", "streaming": "perhaps"}, "streaming requires a Boolean value"),
+    ],
+)
+def test_what_a_server_refuses_of_options_is_said_in_full(
+    server: EmbeddedPostgres, options: dict[str, str], said: str
+) -> None:
+    given = {"proto_version": "1", "publication_names": "p", **options}
+    with replication_connection(server.dsn) as pgconn:
+        create_slot(pgconn, "of_options", temporary=True)
+        with pytest.raises(errors.Wal2LakeError, match=said) as refused:
+            start(pgconn, start_replication_logical("of_options", LSN(), given))
+    assert "a value was refused" not in str(refused.value) and "Slot names" not in str(refused.value)
+
+
+@pytest.mark.server
 def test_slot_in_use(server: EmbeddedPostgres) -> None:
     with replication_connection(server.dsn) as first, replication_connection(server.dsn) as second:
         create_slot(first, "in_use", temporary=True)

@@ -108,7 +108,7 @@ class Capture:
         """How the transaction can be had that the server could not send; ``error`` when there is no way."""
         manner = self._manner.beyond(error, self._config.source.dsn)
         way = "in binary form" if manner.binary else "with text as the database stores it"
-        logger.warning("%s That transaction is read %s.", error, way)
+        logger.warning("%s That transaction is read %s.", error.message, way)
         return manner
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
