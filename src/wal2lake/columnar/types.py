@@ -102,7 +102,7 @@ def _decimal(typmod: int) -> pa.DataType | None:
     """numeric(p, s) as decimal128, if it fits. Source: src/backend/utils/adt/numeric.c, make_numeric_typmod."""
     precision = (typmod - 4) >> 16 & 0xFFFF
     scale = ((typmod - 4 & 0x7FF) ^ 1024) - 1024  # 11 bits, signed since PostgreSQL 15
-    fits = typmod >= 4 and precision <= DECIMAL_DIGITS and 0 <= scale <= precision
+    fits = 0 < precision <= DECIMAL_DIGITS and 0 <= scale <= precision  # without a typmod it is beyond all digits
     return pa.decimal128(precision, scale) if fits else None
 
 

@@ -15,10 +15,10 @@ from wal2lake.wire.command_text import (
     OptionValue,
     Tokens,
     boolean,
-    fits_uint32,
     option_list,
     quote_string,
     require,
+    uint32,
 )
 from wal2lake.wire.commands import Command
 
@@ -138,9 +138,10 @@ def _value(tokens: Tokens, name: str, value: OptionValue) -> OptionValue:
     if isinstance(_DEFAULTS[name], bool):
         return boolean(tokens, name, value)
     if name == "max_rate":
-        if not fits_uint32(str(value)):
+        rate = uint32(str(value))
+        if rate is None:
             raise tokens.refuse("Option max_rate needs a number.")
-        return int(str(value))
+        return rate
     if name == "manifest" and value not in ("yes", "no", "force-encode"):
         return "yes" if boolean(tokens, name, value) else "no"
     if not isinstance(value, str):

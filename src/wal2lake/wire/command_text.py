@@ -110,9 +110,13 @@ class Tokens:
 
     def number(self) -> int:
         """UCONST: an unsigned integer of 32 bits."""
-        if self.current.kind == "number" and not fits_uint32(self.current.text):
+        if self.current.kind != "number":
+            raise self.error("a number")
+        number = uint32(self.current.text)
+        if number is None:
             raise self.error("a number below 2^32")
-        return int(self.take("number", "a number"))
+        self._next += 1
+        return number
 
     def lsn(self) -> LSN:
         if self.current.kind == "lsn" and max(map(len, self.current.text.split("/"))) > 8:
@@ -121,8 +125,8 @@ class Tokens:
 
     def timeline(self) -> int:
         timeline = self.number()
-        if not 0 < timeline < 1 << 32:
-            raise self.refuse(f"A timeline lies between 1 and 4294967295; {timeline} does not.")
+        if not timeline:
+            raise self.refuse("A timeline lies between 1 and 4294967295; 0 does not.")
         return timeline
 
     def options(self) -> dict[str, OptionValue]:
@@ -154,9 +158,15 @@ class Tokens:
         self.take("end", "the end of the command")
 
 
-def fits_uint32(digits: str) -> bool:
-    """Whether ASCII ``digits`` are a number of 32 bits; long ones are refused by their length, never converted."""
-    return digits.isascii() and digits.isdecimal() and len(digits.lstrip("0")) <= 10 and int(digits) < 1 << 32
+def uint32(digits: str) -> int | None:
+    """The number of 32 bits that ASCII ``digits`` are, or None.
+
+    Any number of zeros may stand before it, though Python makes a number of some thousand digits at most.
+    """
+    if not digits.isascii() or not digits.isdecimal():
+        return None
+    number = int(digits.lstrip("0")[:11] or "0")  # what a longer one begins with is too large already
+    return number if number < 1 << 32 else None
 
 
 def first_word(command: str) -> str:

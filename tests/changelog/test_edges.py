@@ -1,0 +1,437 @@
+"""What is refused is told in a sentence with its place; what is empty, first or last counts as what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.changelog.conftest import IDENTITY
+from tests.changelog.memory import MemoryStorage
+from wal2lake.capture.frames import without_headers
+from wal2lake.changelog import format as layout
+from wal2lake.changelog import log as log_module
+from wal2lake.changelog import places
+from wal2lake.changelog.builder import SEGMENT_BYTES_MAX, count_rows, payload_bytes
+from wal2lake.changelog.consumers import list_consumers
+from wal2lake.changelog.decoding import decode_log
+from wal2lake.changelog.dump import dump_messages, list_segments, verify_log
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.plan import Extent
+from wal2lake.changelog.requests import Requests
+from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus
+from wal2lake.changelog.tables import TableDocuments, documents_of_tables, known_tables
+from wal2lake.changelog.trailer import with_trailer
+from wal2lake.changelog.writer import LogWriter
+from wal2lake.errors import ConfigError, LogCorruptError, ProtocolError, SlotInUseError
+from wal2lake.lsn import LSN
+from wal2lake.pgoutput.messages import (
+    Begin,
+    Commit,
+    Message,
+    Origin,
+    PgoutputMessage,
+    StreamAbort,
+    Truncate,
+    Type,
+)
+from wal2lake.testing.stream import ScriptedStream, delete, insert, relation, update
+
+Writer = Callable[..., LogWriter]
+SEGMENT = layout.segment_name(0)
+
+# -- the builder
+
+
+def begin(xid: int) -> Begin:
+    return Begin(LSN(0x9000), 0, xid)
+
+
+COMMIT, NOTE, ABORT = Commit(0, LSN(0x9000), LSN(0x9008), 0), Message(False, LSN(8), "p", b""), StreamAbort(7, 8)
+
+
+@pytest.mark.parametrize(
+    ("said", "row", "sentence"),
+    [
+        ([begin(7), begin(8)], 1, "began a transaction inside another"),
+        ([begin(7), COMMIT, begin(8), insert(1, "a"), begin(9), begin(9)], 4, "began a transaction inside another"),
+        ([COMMIT], 0, "committed a transaction that never began"),
+        ([begin(7), COMMIT, NOTE, COMMIT, begin(8)], 3, "committed a transaction that never began"),
+        ([insert(1, "a"), begin(7), COMMIT], 0, "sent a change outside of a transaction"),
+        ([begin(7), COMMIT, NOTE, Type(1, "a", "b"), insert(1, "a")], 3, "sent a change outside of a transaction"),
+        ([begin(7), ABORT, begin(8)], 2, "began a transaction inside another"),
+        ([ABORT, begin(7), insert(1, "a"), ABORT, ABORT, COMMIT, ABORT], 3, "sent StreamAbort amid transaction 7"),
+    ],
+)
+def test_what_may_not_follow_is_told_with_its_lsn(
+    open_writer: Writer, said: Sequence[PgoutputMessage], row: int, sentence: str
+) -> None:
+    stream = ScriptedStream()
+    sent = [stream.message(message) for message in said]
+    with open_writer() as writer, pytest.raises(ProtocolError, match=rf"^The server {sentence}\.") as refused:
+        writer.append(without_headers(sent))
+    assert refused.value.lsn == 0x1000 + 8 * row
+
+
+def test_what_may_stand_outside_of_transactions(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    around = [stream.message(NOTE), stream.message(ABORT)]
+    sent = [*around, *stream.transaction(relation(), insert(1, "a")), *around]
+    with open_writer() as writer:
+        writer.append(without_headers(sent))
+        writer.append(without_headers(around))
+        writer.log.refresh()
+        log = writer.log
+    assert log.read(Extent(0, 0, 8)).column("xid").to_pylist() == [0, 0, 701, 701, 701, 701, 0, 0]
+    assert log.plan(0, stream.lsn) == [Extent(0, 2, 6)]
+    first, last = log.segments
+    assert (first.commits, first.commit_rows, first.first_commit_end_lsn, first.last_commit_end_lsn) == (
+        1, 4, stream.lsn, stream.lsn,
+    )  # fmt: skip
+    assert (last.commits, last.commit_rows, last.commit_bytes) == (0, 0, 0)
+    assert (last.first_commit_end_lsn, last.last_commit_end_lsn, last.runs) == (0, 0, ())
+    assert (last.previous_end_lsn, last.end_lsn, last.durable_lsn) == (stream.lsn,) * 3
+    assert list(verify_log(log.storage)) == []
+
+
+def test_a_segment_has_room_for_one_message_more() -> None:
+    """A message has less than 1 GB, and offsets are 32 bits, signed."""
+    assert SEGMENT_BYTES_MAX + (1 << 30) == 1 << 31
+
+
+def test_a_part_of_a_batch_is_counted_as_it_is(open_writer: Writer) -> None:
+    oid = 0xFFFFFFFE
+    said = [insert(1, "a", oid=oid), delete(1, oid=oid), Truncate((oid, 5, oid), 0), update(1, "b", oid=5)]
+    with open_writer() as writer:
+        writer.append(without_headers(ScriptedStream().transaction(*said)))
+        batch = ChangeLog.open(writer.log.storage).read(Extent(0, 0, 6))
+    part = batch.slice(2, 3)
+    assert count_rows(part, lambda: part.column("payload")) == {oid: {"D": 1, "T": 2}, 5: {"T": 1, "U": 1}}
+    assert bytes(payload_bytes(part)) == b"".join(part.column("payload").to_pylist())
+
+
+# -- the files
+
+
+def trailer(before: bytes, footer: bytes, version: int = layout.FORMAT) -> bytes:
+    """As docs/changelog.md has it."""
+    fields = struct.pack("<QII", len(before), zlib.crc32(before), version)
+    return before + footer + fields + struct.pack("<I4s", zlib.crc32(footer + fields), b"W2LS")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "too short for a segment"),
+        (trailer(b"", b"")[1:], "too short for a segment"),
+        (trailer(b"", b""), "does not parse"),
+        (trailer(b"rows", b""), "does not parse"),
+        (b"x" + trailer(b"", b""), "checksum does not hold"),
+        (trailer(b"rows", b"footer", layout.FORMAT + 1), f"of format {layout.FORMAT + 1}, and this version reads"),
+        (b"Rows" + trailer(b"rows", b"footer")[4:], "the checksum of its rows"),
+    ],
+)
+def test_a_file_that_is_hardly_more_than_its_trailer(data: bytes, why: str) -> None:
+    with pytest.raises(LogCorruptError, match=rf"{SEGMENT} cannot be read: .*{why}"):
+        layout.read_batch(pa.py_buffer(data), SEGMENT)
+
+
+def test_the_trailer_is_what_is_documented() -> None:
+    file = pa.BufferOutputStream()
+    with pa.ipc.new_file(file, pa.schema({"a": pa.int8()})) as writer:
+        writer.write_batch(pa.record_batch({"a": pa.array([1], pa.int8())}))
+    whole = file.getvalue().to_pybytes()
+    footer = len(whole) - 10 - int.from_bytes(whole[-10:-6], "little")
+    assert b"".join(map(bytes, with_trailer(pa.py_buffer(whole), 7))) == trailer(whole[:footer], whole[footer:], 7)
+    page = (Path(__file__).parents[2] / "docs/changelog.md").read_text()
+    assert re.findall(r"the version of this format: (\d+)", page) == [str(layout.FORMAT)]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a%b", "a b", "a/b", "\x7f", "\x80", "é", "😀", "A", "_", "~", "-", "1", "."])
+def test_a_tables_folder_has_a_name_of_its_own(name: str) -> None:
+    folder = places.table_folder("p", name, f"{name}t").removeprefix("snapshots/p/")
+    assert places.table_of(folder) == (name, f"{name}t")
+    assert "/" not in folder
+    assert folder.count(".") == 1
+    assert (folder.startswith(f"{name}.")) == (name in "_~-1A" or name > "\x7f")
+
+
+# -- the log
+
+
+def test_a_log_that_has_nothing_yet(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        log = writer.log
+    assert (log.segments, log.last_end_lsn, log.durable_lsn()) == ([], IDENTITY.start_lsn, IDENTITY.start_lsn)
+    assert (log.beginning(), log.plan(0, 1 << 60), log.released(), log.barriers()) == (0x1000, [], {}, {})
+    assert (log.transactions(0, 1 << 60).num_rows, log.end_lsn_within(5), log.end_lsn_within(5, 1)) == (0, 0x1000, 5)
+    assert (log.trim(0), list(list_segments(log)), list(dump_messages(log, 0, 1 << 60))) == (0, [], [])
+    assert (list(verify_log(log.storage)), list(decode_log(log, "test_decoding"))) == ([], [])
+
+
+def test_a_log_may_begin_at_the_very_first_byte() -> None:
+    assert ChangeLog.create(MemoryStorage(), replace(IDENTITY, start_lsn=LSN(0))).durable_lsn() == 0
+
+
+@pytest.mark.parametrize("name", ["", ".", ".a", "a/b", "/a", "a/"])
+def test_what_cannot_name_a_file(open_writer: Writer, name: str) -> None:
+    with open_writer() as writer:
+        for use in (writer.log.request_barrier, writer.log.release):
+            with pytest.raises(ConfigError, match="cannot name a file"):
+                use(name, 1)
+        writer.log.request_barrier("a.b-C_1", 1)
+        assert list(writer.log.barriers()) == ["a.b-C_1"]
+
+
+def test_announcements_count_where_an_extent_has_them(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    old, new = relation(), relation(columns=("id", "v", "w"))
+    mood, other = Type(90000, "public", "mood"), relation(5, "other", ("id",))
+    first = stream.transaction(old, insert(1, "a"))
+    ends = [stream.lsn]
+    second = stream.transaction(mood, new, insert(2, "b", "c"))
+    ends.append(stream.lsn)
+    third = stream.transaction(other, insert(3, oid=5))
+    with open_writer() as writer:
+        writer.append(without_headers([*first, *second, *third]))
+        log = ChangeLog.open(writer.log.storage)
+
+    def runs(start: int, stop: int, oid: int = 16384) -> list[tuple[int, int, int]]:
+        found = log.relation_runs(Extent(0, start, stop), oid)
+        return [(run.row_start, run.row_stop, len(run.relation.columns)) for run in found]
+
+    assert runs(0, 13) == [(1, 6, 2), (6, 13, 3)]
+    assert [runs(start, 7) for start in (5, 6)] == [[(5, 6, 2), (6, 7, 3)], [(6, 7, 3)]]
+    assert [runs(0, stop) for stop in (1, 2, 6, 7)] == [[], [(1, 2, 2)], [(1, 6, 2)], [(1, 6, 2), (6, 7, 3)]]
+    assert [runs(0, stop, 5) for stop in (10, 11)] == [[], [(10, 11, 1)]]
+    kinds = [[type(message).__name__[0] for message in _in_force(log, row)] for row in range(13)]
+    assert ["".join(sorted(found)) for found in kinds] == ["", *[""], *["R"] * 4, *["RT"] * 5, *["RRT"] * 2]
+    assert [log.announced(start, end) for start, end in ((0, ends[0]), (ends[0], ends[1]), (ends[1], stream.lsn))] == [
+        {16384}, {16384}, {5},
+    ]  # fmt: skip
+
+
+def _in_force(log: ChangeLog, row: int) -> list[PgoutputMessage]:
+    from wal2lake.pgoutput.codec import read_message
+
+    return [read_message(payload) for payload in log.in_force(Extent(0, row, row + 1)).values()]
+
+
+def test_a_segment_goes_at_the_moment_when_it_is_old_enough(
+    open_writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        for number in range(3):
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
+    log = ChangeLog.open(writer.log.storage)
+    log.release("a", stream.lsn)
+    monkeypatch.setattr(log.storage, "modified", lambda name: 1000.0 if name == SEGMENT else 1500.0)
+    monkeypatch.setattr(log_module.time, "time", lambda: 2000.0)
+    assert [log.trim(age) for age in (1000.5, 1000, 1000, 500)] == [0, 1, 0, 1]
+    assert [segment.seq for segment in log.segments] == [2]
+
+
+def test_what_was_asked_for_last_is_kept() -> None:
+    loaded = list[int]()
+    recent = log_module._Recent(2, lambda seq: loaded.append(seq) or seq)  # type: ignore[func-returns-value] # noqa: SLF001
+    assert [recent.get(seq) for seq in (1, 2, 1, 3, 1, 2, 2)] == [1, 2, 1, 3, 1, 2, 2]
+    assert loaded == [1, 2, 3, 2]
+
+
+def test_a_consumer_may_be_ahead_of_the_log(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        writer.log.release("a", 0x2000)
+        writer.log.release("b", 0xFFF)
+        assert [consumer["behind_bytes"] for consumer in list_consumers(writer.log)] == [1, 0]
+
+
+def test_a_writer_goes_on_with_the_next_number(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    for seq in range(3):
+        with open_writer() as writer:
+            assert writer.append(without_headers(stream.transaction(insert(seq, "a")))).seq == seq
+            writer.set_position(writer.durable_lsn)  # says nothing new
+            assert writer.durable_lsn == stream.lsn
+            writer.set_position(writer.durable_lsn + 1)
+            assert writer.durable_lsn == stream.lsn + 1
+        stream.lsn = LSN(stream.lsn + 8)
+    log = ChangeLog.open(writer.log.storage)
+    assert ([segment.seq for segment in log.segments], log.durable_lsn()) == ([0, 1, 2], stream.lsn - 7)
+
+
+# -- what people see of it
+
+
+def test_a_line_for_each_kind_of_message(open_writer: Writer) -> None:
+    said = [
+        Origin(LSN(8), "elsewhere"),
+        Type(90000, "public", "mood"),
+        relation(5, "o.t", ("id", "v")),
+        insert(1, "ab", oid=5),
+        Truncate((5, 6), 3),
+        Message(True, LSN(8), "p", b"secret"),
+    ]
+    with open_writer() as writer:
+        writer.append(without_headers(ScriptedStream().transaction(*said)))
+        log = ChangeLog.open(writer.log.storage)
+    assert list(dump_messages(log, 0, log.last_end_lsn)) == [
+        "0/1000 701 Begin commit at 0/1038",
+        "0/1008 701 Origin 19 bytes",
+        "0/1010 701 Type 90000 public.mood",
+        '0/1018 701 Relation 5 public."o.t" (id, v)',
+        "0/1020 701 Insert 5 21 bytes",
+        "0/1028 701 Truncate 5, 6",
+        "0/1030 701 Message 22 bytes",
+        "0/1038 701 Commit end 0/1040",
+    ]
+    (listed,) = list_segments(log)
+    sizes = log.segments[0].payload_bytes
+    about = {"segment": 0, "first_lsn": "0/1000", "last_lsn": "0/1038", "end_lsn": "0/1040", "rows": 8, "commits": 1}
+    assert listed.items() >= (about | {"payload_bytes": sizes, "relations": 2}).items()
+
+
+@pytest.mark.parametrize("kind", [CaptureStatus, PipelineStatus, TableStatus])
+def test_what_nobody_has_said_yet_is_nothing(kind: type[Any]) -> None:
+    """Zero for each number, but for a batch, which are counted from zero."""
+    defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    numbers = {name: value for name, value in defaults.items() if isinstance(value, int | float)}
+    counted = {name: value for name, value in numbers.items() if not isinstance(value, bool)}
+    assert counted == {name: -1 if name == "batch" else 0 for name in counted}
+    assert {type(value) for name, value in counted.items() if name.endswith("_lsn")} == {LSN}
+
+
+# -- documents
+
+
+@pytest.fixture
+def documents(open_writer: Writer) -> LogWriter:
+    """A log with a document of every kind that is read back."""
+    with open_writer() as writer:
+        writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
+        writer.set_position(0x9000)
+        writer.log.release("reader", 0x1000)
+        writer.log.request_barrier("verify", 0x9000)
+        for name in ("item", "order"):
+            table = TableDocuments(writer.log.storage, "p", "shop", name)
+            table.write_state({"state": "ready", "needs_lsn": None})
+            assert [table.finish_chunk("plan", number, {"number": number}) for number in (0, 1, 0)] == [
+                True, True, False,
+            ]  # fmt: skip
+    return writer
+
+
+def _files(writer: LogWriter) -> list[Path]:
+    root = Path(writer.log.storage.path("."))
+    return sorted(file for file in root.rglob("*.json") if file.parent.name != places.STATUS)
+
+
+def test_verify_reads_documents_of_every_kind(documents: LogWriter) -> None:
+    storage, files = documents.log.storage, _files(documents)
+    assert list(verify_log(storage)) == []
+    kinds = {"log.json", "position.json", "reader.json", "verify.json", "state.json", "chunk-0000.plan.json"}
+    assert kinds <= {file.name for file in files}
+    for file in files:
+        whole, name = file.read_bytes(), str(file.relative_to(storage.path(".")))
+        for damaged in (b"", whole[:-1], whole.replace(b'"', b"'", 1)):
+            file.write_bytes(damaged)
+            faults = [fault for fault in verify_log(storage) if name in fault]
+            assert len(faults) == 1, name
+        file.write_bytes(whole)
+    assert list(verify_log(storage)) == []
+
+
+def test_verify_knows_a_state_from_another_tables_and_a_chunk_from_a_state(documents: LogWriter) -> None:
+    storage = documents.log.storage
+    states = [name for name in documents_of_tables(storage) if name.endswith(places.STATE)]
+    storage.put(states[0], storage.get(states[1]))
+    (fault,) = verify_log(storage)
+    assert states[0] in fault
+    assert "of the table shop.order" in fault
+
+
+def test_a_missing_segment_is_told_once(documents: LogWriter) -> None:
+    storage = documents.log.storage
+    storage.remove(SEGMENT)
+    (fault,) = verify_log(storage)
+    assert SEGMENT in fault
+    assert "missing" in fault
+
+
+def test_the_documents_of_a_table(documents: LogWriter) -> None:
+    storage = documents.log.storage
+    table = TableDocuments(storage, "p", "shop", "item")
+    assert table.finish_chunk("other", 7, {"number": 7})
+    assert [chunk["number"] for chunk in table.chunks("plan", dict)] == [0, 1]
+    assert [table.count_chunks(plan) for plan in ("plan", "other", "none")] == [2, 1, 0]
+    table.remove_chunks(but="plan")
+    assert [table.count_chunks(plan) for plan in ("plan", "other")] == [2, 0]
+    table.remove_chunks()
+    assert table.count_chunks("plan") == 0
+    assert table.read_state(dict) == {"table": "shop.item", "state": "ready", "needs_lsn": None}
+    TableDocuments(storage, "p", "shop", "item").write_state({"state": "init"})
+    with pytest.raises(SlotInUseError, match="Another process has changed"):
+        table.write_state({"state": "gone"})
+    assert known_tables(storage, "p") == [("shop", "item"), ("shop", "order")]
+    table.remove()
+    assert table.read_state(dict) is None
+    assert known_tables(storage, "p") == [("shop", "order")]
+
+
+def test_a_wish_is_there_until_it_is_done(tmp_path: Path) -> None:
+    requests, others = Requests(tmp_path, "p"), Requests(tmp_path, "q")
+    assert list(requests.all()) == []
+    requests.put("a.b", "t", "retry")
+    requests.put("a.b", "t", "resync")
+    others.put("a", "t", "skip")
+    (wanted,) = requests.all()
+    assert (wanted.namespace, wanted.name, wanted.wish) == ("a.b", "t", "resync")
+    requests.done(wanted)
+    assert [list(requests.all()), len(list(others.all()))] == [[], 1]
+    requests.put("a", "t", "dance")  # type: ignore[arg-type]
+    with pytest.raises(LogCorruptError, match="something unknown"):
+        list(requests.all())
+
+
+# -- plugins
+
+
+@pytest.mark.parametrize("cut", [2, 5, 100])
+def test_an_output_plugin_gets_what_is_in_the_range(open_writer: Writer, cut: int) -> None:
+    """However the transactions lie in segments; a relation may have been announced before the range."""
+    stream, flat, ends = ScriptedStream(), list[bytes](), [0x1000]
+    for number, announced in enumerate(([relation()], [], [], [relation(columns=("k", "w"))], [])):
+        flat += stream.transaction(*announced, insert(number, "a"))
+        ends.append(int(stream.lsn))
+    with open_writer() as writer:
+        for at in range(0, len(flat), cut):
+            writer.append(without_headers(flat[at : at + cut]))
+        log = ChangeLog.open(writer.log.storage)
+
+    def said(start: int | None, end: int | None) -> list[object]:
+        found = decode_log(log, "test_decoding", [("skip-empty-xacts", "1")], start=start, end=end)
+        return [str(decoded.data) for decoded in found if "table" in str(decoded.data)]
+
+    names = [("id", "v")] * 3 + [("k", "w")] * 2
+    rows = [f"table public.t: INSERT: {k}[bigint]:{n} {v}[text]:'a'" for n, (k, v) in enumerate(names)]
+    assert said(None, None) == rows
+    for first in range(6):
+        for last in range(6):
+            assert said(ends[first], ends[last]) == rows[first:last]
+
+
+def test_a_document_is_whole_whatever_its_checksum_is() -> None:
+    from wal2lake.changelog.documents import read_document, write_document
+
+    for number in range(600):  # some checksums begin with zeros
+        data = write_document({"n": number})
+        assert read_document(data, "x") == {"n": number}
+        assert json.loads(data)["crc32"] == f"{zlib.crc32(data[: data.rindex(b',')]):08x}"
