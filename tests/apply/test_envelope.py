@@ -73,7 +73,7 @@ def test_snapshot_rows_have_no_transaction() -> None:
         {
             "_op": "R",
             "_commit_lsn": 50,
-            "_lsn": 50,
+            "_lsn": 0,
             "_commit_ts": None,
             "_xid": None,
             "_unchanged": [],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
@@ -63,6 +65,53 @@ def test_a_table_that_comes_in_beside_the_stream(site: Site, tmp_path: Path) -> 
     rows = operations(site, "public.t", "id", "n")
     assert sorted(rows[:2]) == [("R", 1, 1), ("R", 2, 0)]
     assert rows[2:] == [("U", 1, 2), ("D", 2, None), ("I", 3, 0)]
+
+
+def test_the_last_row_of_a_key_is_the_last_also_where_the_first_change_stands_where_the_log_begins(
+    site: Site, tmp_path: Path
+) -> None:
+    site.configure(tmp_path, mode="append")
+    site.sql("CREATE TABLE public.t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 0), (2, 0)")
+    site.publish("t")
+    site.run()
+    site.sql("UPDATE t SET n = 1 WHERE id = 1")
+    site.run()
+    rows = site.lake_table("public.t").to_pylist()
+    read = {(row["_lsn"], row["_commit_lsn"]) for row in rows if row["_op"] == "R"}
+    [change] = [(row["_lsn"], row["_commit_lsn"]) for row in rows if row["_op"] == "U"]
+    assert read == {(0, site.identity.start_lsn)}
+    assert 0 < site.identity.start_lsn <= change[0] < change[1]
+
+
+def test_the_pages_query_gives_what_the_source_holds(site: Site, tmp_path: Path) -> None:
+    """The SQL of docs/lake.md, by DuckDB."""
+    [query] = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs/lake.md").read_text(), re.S)
+    site.configure(tmp_path, mode="append")
+    site.sql(
+        "CREATE TABLE public.orders (id int PRIMARY KEY, status text, note text)",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        "INSERT INTO orders SELECT g, 'new', repeat(g::text, 5000) FROM generate_series(1, 4) g",
+    )
+    site.publish("orders")
+    site.run()
+
+    def answer() -> list[Any]:
+        orders = site.lake_table("public.orders")
+        with duckdb.connect() as connection:
+            return sorted(connection.register("orders", orders).execute(query).fetchall())
+
+    site.sql(
+        "UPDATE orders SET status = 'paid' WHERE id < 3",
+        "DELETE FROM orders WHERE id = 2",
+        "INSERT INTO orders VALUES (2, 'again', 'n'), (7, 'new', '')",
+        "DELETE FROM orders WHERE id = 4",
+        "BEGIN; UPDATE orders SET status = 'a' WHERE id = 3; UPDATE orders SET status = 'b' WHERE id = 3; COMMIT",
+    )
+    site.run()
+    assert answer() == site.source("public.orders")
+    site.sql("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'new', 'x')")
+    site.run()
+    assert answer() == site.source("public.orders") == [(1, "new", "x")]
 
 
 def test_no_task_no_commit(site: Site, tmp_path: Path) -> None:

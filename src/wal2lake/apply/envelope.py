@@ -2,6 +2,10 @@
 
 A row of the envelope names one row of the source under one key, so an update that changes the key is two rows: 'D'
 of the old key, then 'U' under the new one. ``_unchanged`` lists the columns whose NULL means "unchanged TOAST".
+
+The rows of one key are in order by ``_lsn``, and all rows by ``_commit_lsn``, then ``_lsn``. What a snapshot read comes
+first in both: its transactions' LSN is where the log begins, below every other's, but the first change of the log may
+stand right there, so its rows have none.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ ENVELOPE: Final = pa.schema(
     [
         ("_op", pa.string()),  # I, U, D, T; R: read by the snapshot
         ("_commit_lsn", pa.int64()),  # end LSN of the transaction, bytes
-        ("_lsn", pa.int64()),  # of the change itself
+        ("_lsn", pa.int64()),  # of the change itself; 0: R
         ("_commit_ts", pa.timestamp("us", tz="UTC")),
         ("_xid", pa.int64()),
         ("_unchanged", pa.list_(pa.string())),
@@ -92,9 +96,9 @@ def envelope(changes: Changes, commits: Commits, key: Sequence[str]) -> pa.Table
 
 
 def snapshot_envelope(rows: pa.Table, schema: TableSchema, lsn: int) -> pa.Table:
-    """Rows that the snapshot read, as 'R' rows at ``lsn``; they have no transaction."""
+    """Rows that the snapshot read, as 'R' rows; they have no transaction, and ``lsn`` is below that of any."""
     shape = envelope_schema(schema)
-    head = {"_op": pa.scalar("R"), "_commit_lsn": pa.scalar(int(lsn)), "_lsn": pa.scalar(int(lsn))}
+    head = {"_op": pa.scalar("R"), "_commit_lsn": pa.scalar(int(lsn)), "_lsn": pa.scalar(0)}
     head["_unchanged"] = pa.scalar([], shape.field("_unchanged").type)
     columns = [
         pa.repeat(head.get(field.name, pa.scalar(None, field.type)), rows.num_rows).cast(field.type)
