@@ -222,7 +222,7 @@ def test_announcements_count_where_an_extent_has_them(open_writer: Writer) -> No
 def _in_force(log: ChangeLog, row: int) -> list[PgoutputMessage]:
     from wal2lake.pgoutput.codec import read_message
 
-    return [read_message(payload) for payload in log.in_force(Extent(0, row, row + 1)).values()]
+    return [read_message(payload) for payload in log.in_force(Extent(0, row, row + 1))]
 
 
 def test_a_segment_goes_at_the_moment_when_it_is_old_enough(
