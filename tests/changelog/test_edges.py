@@ -31,7 +31,7 @@ from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus
 from wal2lake.changelog.tables import TableDocuments, documents_of_tables, known_tables
 from wal2lake.changelog.trailer import with_trailer
 from wal2lake.changelog.writer import LogWriter
-from wal2lake.errors import ConfigError, LogCorruptError, ProtocolError, SlotInUseError
+from wal2lake.errors import ConfigError, LogCorruptError, LogMismatchError, ProtocolError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import (
     Begin,
@@ -266,6 +266,52 @@ def test_a_writer_goes_on_with_the_next_number(open_writer: Writer) -> None:
         stream.lsn = LSN(stream.lsn + 8)
     log = ChangeLog.open(writer.log.storage)
     assert ([segment.seq for segment in log.segments], log.durable_lsn()) == ([0, 1, 2], stream.lsn - 7)
+
+
+def test_rows_that_adjoin_are_one_extent_and_others_are_not(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    one, two = stream.transaction(insert(1, "a")), stream.transaction(insert(2, "b"))
+    note, three = stream.message(NOTE), stream.transaction(insert(3, "c"))
+    with open_writer() as writer:
+        for part in ([*one, *two[:1]], [*two[1:], note, *three]):
+            writer.append(without_headers(part))
+        log = ChangeLog.open(writer.log.storage)
+    assert log.plan(0, stream.lsn) == [Extent(0, 0, 4), Extent(1, 0, 2), Extent(1, 3, 6)]
+    assert log.plan(0, stream.lsn - 1) == [Extent(0, 0, 4), Extent(1, 0, 2)]
+
+
+def test_what_is_left_of_a_log_says_what_is_gone(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        for number in range(3):
+            writer.append(without_headers(stream.transaction(insert(number, "a"))))
+        writer.set_position(stream.lsn + 8)
+    storage = writer.log.storage
+    end = ChangeLog.open(storage).segments[0].end_lsn
+    storage.remove(layout.segment_name(0))
+    log = ChangeLog.open(storage)
+    for ask in (log.plan, log.transactions):
+        with pytest.raises(LogMismatchError, match="no longer holds"):
+            ask(end - 1, stream.lsn)
+        assert len(ask(end, stream.lsn)) == 2
+    with pytest.raises(LogMismatchError, match="no longer holds"):
+        log.end_lsn_within(end - 1, max_rows=1)
+    assert log.beginning() == end
+    for seq in (1, 2):
+        storage.remove(layout.segment_name(seq))
+    with pytest.raises(LogCorruptError, match=f"{layout.segment_name(2)}.*missing"):
+        _ = ChangeLog.open(storage).segments
+
+
+def test_segments_without_a_commit_stay_as_long_as_nothing_follows(open_writer: Writer) -> None:
+    """Where the log ends stands in them, and what began in them may go on."""
+    with open_writer() as writer:
+        for _ in range(3):
+            writer.append(without_headers([ScriptedStream().message(NOTE)]))
+        log = ChangeLog.open(writer.log.storage)
+    assert log.trim(0) == 0
+    log.release("a", log.last_end_lsn)
+    assert (log.trim(0), len(log.segments), log.durable_lsn()) == (0, 3, IDENTITY.start_lsn)
 
 
 # -- what people see of it

@@ -14,6 +14,7 @@ from wal2lake.wire.base_backup import BaseBackup
 from wal2lake.wire.command_parser import parse_command
 from wal2lake.wire.command_text import uint32
 from wal2lake.wire.commands import Command, DropReplicationSlot, StartPhysicalReplication, TimelineHistory
+from wal2lake.wire.copyformat import BinaryRowReader, RowReader, binary_header, binary_trailer
 from wal2lake.wire.copytext import CsvFormat, LineFormat, LineReader, TextFormat
 from wal2lake.wire.fields import (
     Array,
@@ -198,3 +199,27 @@ def test_a_body_goes_wrong_at_a_place() -> None:
     with pytest.raises(ProtocolError, match=r"PasswordMessage\.password is followed by 3 bytes") as followed:
         read_as(PasswordMessage, b"a\0bcd")
     assert followed.value.offset == 2
+
+
+@pytest.mark.parametrize(
+    ("reader", "data", "offset"),
+    [
+        (lambda: LineReader(TextFormat(), limit=5), b"ab\nabcdef", 3),
+        (lambda: LineReader(TextFormat(), limit=5), b"ab\nabcdef\n", 3),
+        (lambda: LineReader(CsvFormat(), limit=5), b'ab\n"\n\n\n\n\n', 3),
+        (lambda: BinaryRowReader(limit=20), binary_header() + b"\0\0" + b"\0\1\0\0\0\x0f", 21),
+        (lambda: BinaryRowReader(limit=20), binary_header() + b"\0\0" + b"\0\1\0\0\0\x0e" + bytes(15), 42),
+        (BinaryRowReader, binary_header() + b"\0\0" + b"\xff\xfe", 21),
+        (BinaryRowReader, binary_header() + b"\0\1\xff\xff\xff\xfe", 21),
+        (BinaryRowReader, binary_header() + binary_trailer() + b"x", 21),
+        (lambda: LineReader(TextFormat()), b"a\n\\.\nb", 5),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_row_goes_wrong_at_its_place_in_the_stream(reader: Any, data: bytes, offset: int, size: int) -> None:
+    made: RowReader = reader()
+    with pytest.raises(ProtocolError) as raised:
+        for at in range(0, len(data), size):
+            made.feed(data[at : at + size])
+        made.close()
+    assert raised.value.offset == offset
