@@ -150,7 +150,7 @@ def _select(batch: pa.RecordBatch, relation_id: int, relation: str) -> tuple[Pos
 def _truncates(messages: MessageBatch, relation_id: int) -> Mask:
     """bool[messages]: which of these Truncate messages name the relation."""
     # Int32 behind the tag: how many ids follow
-    count = (messages.source.window(messages.start + 1) & 0xFFFFFFFF).astype(np.uint32).byteswap().astype(np.int64)
+    count = messages.source.window(messages.start + 1).astype(np.uint32).byteswap().astype(np.int64)
     bad = messages.end - messages.start != TRUNCATE_IDS_AT + 4 * count
     if bad.any():
         row = int(bad.argmax())
