@@ -314,6 +314,44 @@ def test_segments_without_a_commit_stay_as_long_as_nothing_follows(open_writer: 
     assert (log.trim(0), len(log.segments), log.durable_lsn()) == (0, 3, IDENTITY.start_lsn)
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["a segment each", "in two segments"])
+def test_what_may_have_changed_is_told_by_the_newest_segments(open_writer: Writer, cut: bool) -> None:
+    stream, ends = ScriptedStream(), list[int]()
+    with open_writer() as writer:
+        for oid in range(5):
+            sent = stream.transaction(insert(1, "a", oid=oid), insert(1, "b", oid=oid + 10))
+            for part in (sent[:2], sent[2:]) if cut else (sent,):
+                writer.append(without_headers(part))
+            ends.append(int(stream.lsn))
+        log = ChangeLog.open(writer.log.storage)
+    each = 2 if cut else 1
+    for passed in range(5):
+        held = {oid + more for oid in range(passed + 1, 5) for more in (0, 10)}
+        for most in range(1, 12):
+            enough = (4 - passed) * each <= most
+            assert log.changed_above(ends[passed], most) == (held if enough else None), (passed, most)
+    assert ChangeLog.create(MemoryStorage(), IDENTITY).changed_above(0, 1) == set()
+
+
+@pytest.mark.parametrize("cut", [2, 3, 7, 100])
+def test_where_the_transactions_before_an_announcement_end(open_writer: Writer, cut: int) -> None:
+    stream, flat, ends = ScriptedStream(), list[bytes](), [0x1000]
+    one, two = relation(1, "one"), relation(2, "two")
+    for said in ([one, insert(1, "a", oid=1)], [insert(2, "a", oid=1)], [two, one, insert(3, "a", oid=1)], [two]):
+        flat += stream.transaction(*said)
+        ends.append(int(stream.lsn))
+    with open_writer() as writer:
+        for at in range(0, len(flat), cut):
+            writer.append(without_headers(flat[at : at + cut]))
+        log = ChangeLog.open(writer.log.storage)
+    announced = {1: (1, 3), 2: (3, 4), 9: ()}
+    for oid, transactions in announced.items():
+        for first in range(5):
+            for last in range(first, 5):
+                before = next((number - 1 for number in transactions if first < number <= last), last)
+                assert log.end_before_announcement(ends[first], ends[last], oid) == ends[before]
+
+
 # -- what people see of it
 
 

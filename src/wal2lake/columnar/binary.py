@@ -101,7 +101,7 @@ def _append_digits(number: Unscaled, cells: Cells, count: Positions, weight: Pos
         digit = (window.astype(np.uint16).byteswap() * there).astype(np.uint64)
         wrong |= digit >= _DIGIT
         # the last group behind the point may reach beyond s: what it has there must be zeros (dscale is at most s)
-        digits_kept = min(arrow.scale + 4 * (place + 1), 4) if place < 0 else 4
+        digits_kept = min(arrow.scale + 4 * (place + 1), 4)
         if digits_kept < 4:
             cut = 10 ** (4 - digits_kept)
             wrong |= digit % cut != 0
