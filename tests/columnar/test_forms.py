@@ -7,6 +7,7 @@ Source: src/backend/utils/adt/ (datetime.c EncodeDateTime, float.c, uuid.c, varl
 from __future__ import annotations
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -21,10 +22,11 @@ from wal2lake.columnar.arrays import gather, to_arrow, to_numpy
 from wal2lake.columnar.buffer import PgoutputDecodeError
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
+from wal2lake.columnar.headers import RELATION, MessageColumns, truncated_relations
 from wal2lake.columnar.types import TableSchema, column_type, output_text
-from wal2lake.errors import UnrepresentableError
+from wal2lake.errors import ProtocolError, UnrepresentableError
 from wal2lake.pgoutput.codec import write_message
-from wal2lake.pgoutput.messages import Insert
+from wal2lake.pgoutput.messages import Insert, Truncate
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, TupleColumn, TupleData
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 17, 20, 21, 23, 25, 26, 700, 701
@@ -289,3 +291,36 @@ def test_numbers_of_a_part_of_a_column() -> None:
     assert to_numpy(whole.slice(3, 4)).tolist() == [3, 4, 5, 6]
     assert to_numpy(whole.slice(10)).tolist() == []
     assert to_arrow(to_numpy(whole)[::2], pa.uint64()) == pa.array([0, 2, 4, 6, 8], pa.uint64())
+
+
+# -- messages
+
+
+def test_a_message_of_no_type_is_refused_whatever_its_first_byte_is() -> None:
+    long = bytes(60)
+    for tag in range(256):
+        if chr(tag) in "BCORYIUDTMA":
+            assert MessageColumns.of([(1, bytes([tag]) + long)]).tag.tolist() == [tag]
+            continue
+        with pytest.raises(ProtocolError, match=re.escape(f"a message of type {chr(tag)!r} and 61 bytes")) as raised:
+            MessageColumns.of([(1, b"O" + long), (2, bytes([tag]) + long)])
+        assert (raised.value.lsn, raised.value.offset) == (2, 0)
+    with pytest.raises(ProtocolError, match="no type and 0 bytes"):
+        MessageColumns.of([(1, b"")])
+    assert [len(MessageColumns.of([])), MessageColumns.of([]).rows_of(RELATION).tolist()] == [0, []]
+
+
+def test_the_relations_of_a_truncate() -> None:
+    said = b"T" + struct.pack(">IB3I", 3, 1, 7, 2**32 - 1, 8)
+    assert truncated_relations(said) == [7, 2**32 - 1, 8]
+    assert truncated_relations(b"T" + struct.pack(">IB", 0, 3)) == []
+    for wrong in (said[:-1], said + b"\0", said[:-4], said + bytes(4)):
+        with pytest.raises(ProtocolError, match="as long as its number of relations") as raised:
+            truncated_relations(wrong)
+        assert raised.value.offset == 1
+
+
+def test_of_many_truncates_those_are_found_that_name_the_relation() -> None:
+    named = [(7,), (8,), (8, 7), (9, 8, 7, 9), (8, 9), (7, 7), (2**31 + 7,)]
+    rows = [(100 + n, 1, write_message(Truncate(ids, 0))) for n, ids in enumerate(named)]
+    assert decode_changes(batch(rows), schema(TEXT)).row.tolist() == [n for n, ids in enumerate(named) if 7 in ids]
