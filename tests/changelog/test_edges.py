@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 import zlib
@@ -213,7 +212,7 @@ def test_announcements_count_where_an_extent_has_them(open_writer: Writer) -> No
     assert [runs(0, stop) for stop in (1, 2, 6, 7)] == [[], [(1, 2, 2)], [(1, 6, 2)], [(1, 6, 2), (6, 7, 3)]]
     assert [runs(0, stop, 5) for stop in (10, 11)] == [[], [(10, 11, 1)]]
     kinds = [[type(message).__name__[0] for message in _in_force(log, row)] for row in range(13)]
-    assert ["".join(sorted(found)) for found in kinds] == ["", *[""], *["R"] * 4, *["RT"] * 5, *["RRT"] * 2]
+    assert ["".join(found) for found in kinds] == [*[""] * 2, *["R"] * 4, *["TR"] * 5, *["TRR"] * 2]  # types first
     assert [log.announced(start, end) for start, end in ((0, ends[0]), (ends[0], ends[1]), (ends[1], stream.lsn))] == [
         {16384}, {16384}, {5},
     ]  # fmt: skip
@@ -518,4 +517,5 @@ def test_a_document_is_whole_whatever_its_checksum_is() -> None:
     for number in range(600):  # some checksums begin with zeros
         data = write_document({"n": number})
         assert read_document(data, "x") == {"n": number}
-        assert json.loads(data)["crc32"] == f"{zlib.crc32(data[: data.rindex(b',')]):08x}"
+        checksum = zlib.crc32(data[: data.rindex(b",")])
+        assert data == b'{\n "n": %d,\n "crc32": "%08x"\n}' % (number, checksum)
