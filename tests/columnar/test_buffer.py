@@ -91,3 +91,9 @@ def test_a_part_has_up_to_so_many_rows_and_bytes(rows: int, size: int, parts: li
     found = list(blocks(column, np.arange(rows)))
     assert [part.stop - part.start if part.stop <= rows else rows - part.start for part in found] == parts
     assert [part.start for part in found] == np.cumsum([0, *parts[:-1]]).tolist()
+
+
+def test_a_window_fits_before_and_behind_everything() -> None:
+    joined = MessageBatch.join([b"\xff", b"\xff" * 9], "s.t")
+    assert joined.source.window(joined.end)[-1] == 0
+    assert joined.source.window(joined.start - 8)[0] == 0

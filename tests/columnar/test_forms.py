@@ -24,7 +24,7 @@ from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.headers import RELATION, MessageColumns, truncated_relations
 from wal2lake.columnar.types import TableSchema, column_type, output_text
-from wal2lake.errors import ProtocolError, UnrepresentableError
+from wal2lake.errors import RESYNC, ProtocolError, UnrepresentableError
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import Insert, Truncate
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, TupleColumn, TupleData
@@ -212,6 +212,7 @@ def test_not_a_number_among_numbers(precision: int, scale: int, form: Form) -> N
     with pytest.raises(UnrepresentableError, match="NaN in a numeric") as raised:
         decoded(NUMERIC, cells, typmod)
     assert raised.value.lsn == 101
+    assert "pipeline.text_columns" in str(raised.value.hint)
     found = decoded(NUMERIC, [NULL, *cells, cells[1]], typmod, unrepresentable="null")
     assert [value if value is None else int(value) for value in found.to_pylist()] == [None, 0, None, 0, None]
     assert decoded(NUMERIC, [cells[1]] * 2, typmod, unrepresentable="null").null_count == 2
@@ -233,8 +234,27 @@ def test_binary_of_another_type_is_refused(oid: int, data: bytes) -> None:
 
 def test_binary_without_a_place_in_the_table_is_named() -> None:
     with pytest.raises(UnrepresentableError, match="binary form") as raised:
-        decoded(99999, [NULL, TupleColumn("t", b"a"), TupleColumn("b", b"a")])
-    assert raised.value.lsn == 102
+        decoded(99999, [NULL, TupleColumn("t", b"a"), TupleColumn("b", b"a"), TupleColumn("b", b"b")])
+    assert (raised.value.lsn, raised.value.hint) == (102, RESYNC)
+
+
+NO_HEX = [b"", b"\\", b"\\xg0", b"\\x0g", b"\\x0\xff", b"\\x00A0", b"\\y00", b"\\x0", b"0000"]
+
+
+@pytest.mark.parametrize(
+    ("oid", "good", "bad"),
+    [
+        *((BYTEA, b"\\x00", bad) for bad in NO_HEX),
+        *((TEXT, b"a", bad) for bad in (b"\x80", b"\xff", b"\xc3", b"a\xc3(", b"\xed\xa0\x80")),
+        *((BOOL, b"t", bad) for bad in (b"", b"x", b"T", b"tt")),
+    ],
+)
+def test_the_first_of_several_cells_that_are_no_value_is_blamed(oid: int, good: bytes, bad: bytes) -> None:
+    for at in (0, 1, 3):
+        cells = [*[good] * at, bad, good, bad]
+        with pytest.raises(PgoutputDecodeError, match="not of its column's type") as raised:
+            decoded(oid, [TupleColumn("t", cell) for cell in cells])
+        assert (raised.value.lsn, raised.value.column) == (100 + at, "c")
 
 
 # -- typmods
