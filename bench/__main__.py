@@ -10,7 +10,7 @@ import sys
 
 from bench import against
 
-ALL = ("capture", "chaos", "client", "decode", "land", "plugins", "reorder", "silent", "snapshot", "spill")
+ALL = ("capture", "chaos", "client", "decode", "hot", "land", "plugins", "reorder", "silent", "snapshot", "spill")
 
 
 def main(argv: list[str]) -> int:

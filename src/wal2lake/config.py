@@ -63,13 +63,19 @@ class LogConfig:
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """The target: tables lie at ``<path>/<schema>/<table>``."""
+    """The target: tables lie at ``<path>/<schema>/<table>``, and keep their past as long as the retention says."""
 
     path: str = "wal2lake/lake"
     mode: Mode = "mirror"
     format: LakeFormat = "delta"
+    retention_seconds: int = 86_400
+    retention_bytes: int = 64 << 20
+    min_retention_seconds: int = 600
 
     def __post_init__(self) -> None:
+        for name in ("retention_seconds", "retention_bytes", "min_retention_seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"lake.{name} must be 0 or greater.")
         _one_of(self, "mode", *get_args(Mode))
         _one_of(self, "format", *get_args(LakeFormat))
 

@@ -218,6 +218,11 @@ def maintain(task: ApplyTask) -> None:
     task.target.sink().maintain()
 
 
+def clean_up(target: Target) -> float | None:
+    """``Sink.maintain``, on an executor."""
+    return target.sink().maintain()
+
+
 def write_changes(task: ApplyTask) -> list[FileAction]:
     """Write the task's parts as envelope rows in data files, for the driver to commit. Runs on an executor."""
     assert task.standing is not None

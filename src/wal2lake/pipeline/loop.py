@@ -28,6 +28,7 @@ from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.pipeline.tablesync import TableSync
 from wal2lake.pipeline.ticking import Ticker
 from wal2lake.pipeline.tracking import ProgressTracker
+from wal2lake.pipeline.upkeep import Upkeep
 from wal2lake.tables.exclusive import exclusive
 from wal2lake.tables.failures import SparkLostError
 from wal2lake.tables.table import Tables
@@ -104,7 +105,8 @@ class _Following:
         self._waiting, self._reading, self._stop = waiting, reading, stop
         tables = Tables(config)
         self._batches = Batches(config, jobs, log, tables, Snapshots(config, jobs, tables, log.start_lsn, reading))
-        self._applying = FairLock()  # of batches, steps of the table sync, and discoveries of new tables
+        self._upkeep = Upkeep(jobs)
+        self._applying = FairLock()  # of batches, steps of the table sync, upkeep, and discoveries of new tables
         self._failure: BaseException | None = None
         self._streaming = False
 
@@ -156,6 +158,8 @@ class _Following:
                     confirmed = self._progress.applied
                     self._discover(confirmed)
                     self._trim(log)
+                with self._applying:
+                    self._upkeep.tick(self._batches.tables, self._batches.changes)
                 discovered = time.monotonic()
         self._wait(stream)
         if not self._stop.is_set():

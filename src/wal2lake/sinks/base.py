@@ -132,5 +132,8 @@ class Sink(Protocol):
     def evolve(self, schema: pa.Schema, fill: Fill | None = None) -> None:
         """Add the columns that ``schema`` has more, widen those it has wider; existing rows get ``fill``, else NULL."""
 
-    def maintain(self) -> None:
-        """Compact and clean up; never changes rows or the applied LSN."""
+    def maintain(self) -> float | None:
+        """Compact and clean up, as its retention says; never changes rows or the applied LSN.
+
+        Returns after how many seconds there may be more to clean up, though nothing be changed; None: never.
+        """

@@ -6,7 +6,10 @@ A table that bears no app transaction of this pipeline is not ours, and is never
 which snapshot the rows began with: an LSN alone does not tell two snapshots apart that start at the same one. A third
 is in the commit that finds many others since the last maintenance, whatever numbers they have: who made that commit is
 told that maintenance is due, and no other, so it is due once and needs no commit to be called done. A fourth is the
-LSN up to which the rows are of several snapshots.
+LSN up to which the rows are of several snapshots. Two more are the seconds of retention that we gave the table's
+properties: who finds another value there knows that it is the user's.
+
+Checkpoints are made by maintenance alone, for delta_past.py's reason.
 
 Source: Delta transaction log protocol, "Transaction Identifiers".
 """
@@ -15,14 +18,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, count
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Schema,
+    TableFeatures,
+    Transaction,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
@@ -33,28 +43,27 @@ from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
+from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
 from wal2lake.sinks.delta_statistics import statistics_json
-from wal2lake.sinks.folder import Folder
+from wal2lake.sinks.folder import File, Folder
+from wal2lake.sinks.retention import Retention, interval
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
 from wal2lake.sinks.sink_errors import failure
 
-PROPERTIES: Final = {
-    "delta.checkpointInterval": "20",
-    "delta.logRetentionDuration": "interval 6 hours",  # many commits: each table's log is listed when it is opened
-    "delta.deletedFileRetentionDuration": "interval 1 days",
-    "delta.enableDeletionVectors": "false",
-}
+MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
+PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY), "delta.enableDeletionVectors": "false"}
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _FEATURES: Final = {"timestampNtz"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-SMALL_FILES: Final = 16
-MAINTAIN_EVERY: Final = 64  # versions; then small files are joined, and what nobody names any more is deleted
+SMALL_FILES: Final = 48
+ORPHAN_S: Final = 7 * 86_400  # longer than any snapshot takes, whose files nobody names until its end
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
 
 
 class DeltaSink:
     """The Delta table at ``uri`` as the target of one table of ``pipeline``. A ``Sink`` (sinks/base.py)."""
 
-    def __init__(self, uri: str, pipeline: str) -> None:
+    def __init__(self, uri: str, pipeline: str, retention: Retention | None = None) -> None:
         if "://" not in uri and _ESCAPE.search(uri):
             raise SinkError(f"delta-rs cannot use {uri}: it takes %XX for an escape.", hint="Choose another lake.path.")
         self.uri = uri
@@ -63,6 +72,8 @@ class DeltaSink:
         self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
         self._converges_id = f"wal2lake-converges:{pipeline}"
         self._maintained_id = f"wal2lake-maintained:{pipeline}"
+        self._kept_ids = {REMOVED_FILES: f"wal2lake-files-kept:{pipeline}", LOG: f"wal2lake-log-kept:{pipeline}"}
+        self._retention = retention or Retention()
         self._folder = Folder(uri)
 
     def state(self) -> SinkState | None:
@@ -160,28 +171,70 @@ class DeltaSink:
             else:
                 fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
                 with self._durably(table):
-                    table.alter.add_columns(fields, commit_properties=self._properties(None))
+                    table.alter.add_columns(fields, **self._commit_options(None))
 
-    def maintain(self, retention_hours: int = 3, orphan_hours: int = 168) -> None:
-        """Join small files when there are many; delete what no version younger than ``retention_hours`` names.
+    def maintain(self) -> float | None:
+        """Join small files when there are many, and delete what the table no longer has to keep; ``Sink.maintain``.
 
         Every merge leaves the files that it rewrote, so a long retention costs disk, and a short one cuts queries off
-        that run longer. Files of writers that never committed go after ``orphan_hours``: longer than any snapshot.
+        that run longer. How long it is stands in the table's properties before anything goes. Files of writers that
+        never committed go after ORPHAN_S.
         """
         with self._mapped_errors():
-            table = self._require_table()
-            target = self._target(table)
-            small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
-            if small.num_rows >= SMALL_FILES:
-                removed = small["path"].to_pylist()
-                joined = chain.from_iterable(read_batches(self._folder, p, target.schema) for p in removed)
-                self._apply(table, Rewrite(removed, joined), None)
-                table = self._require_table()
-            for hours, full in ((retention_hours, False), (orphan_hours, True)):
-                vacuum = partial(table.vacuum, hours, enforce_retention_duration=False, full=full)
-                if vacuum(dry_run=True):  # an empty one would commit twice for nothing
-                    with self._durably(table):
-                        vacuum(dry_run=False, commit_properties=self._properties(None))
+            table = self._join_small_files(self._require_table())
+            past = self._past(table)
+            table = self._settle_retention(table, past)
+            kept_s = kept_seconds(self.uri, table.metadata().configuration)
+            self._delete(past.removed, kept_s)
+            self._checkpoint(table, past)
+            left = self._delete(past.removed, kept_s)  # the checkpoint knows no more of what it was time for by then
+            self._delete(past.unnamed, max(ORPHAN_S, kept_s))
+            return min((file.since + kept_s - past.now for file in left), default=None)
+
+    def _join_small_files(self, table: DeltaTable) -> DeltaTable:
+        target = self._target(table)
+        small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
+        if small.num_rows < SMALL_FILES:
+            return table
+        removed = small["path"].to_pylist()
+        joined = chain.from_iterable(read_batches(self._folder, path, target.schema) for path in removed)
+        self._apply(table, Rewrite(removed, joined), None)
+        return self._require_table()
+
+    def _settle_retention(self, table: DeltaTable, past: Past) -> DeltaTable:
+        marks = {name: table.transaction_version(mark) for name, mark in self._kept_ids.items()}
+        ours = {name: seconds for name, seconds in marks.items() if seconds is not None}
+        changes = past.settle(table.metadata().configuration, ours, self._retention)
+        if not changes:
+            return table
+        with self._durably(table):
+            table.alter.set_table_properties(
+                {name: interval(seconds) for name, seconds in changes.items()},
+                raise_if_not_exists=False,
+                **self._commit_options(None, {self._kept_ids[name]: seconds for name, seconds in changes.items()}),
+            )
+        return self._require_table()
+
+    def _past(self, table: DeltaTable) -> Past:
+        files = _files(table)
+        return read_past(
+            self._folder, dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
+        )
+
+    def _delete(self, files: Sequence[File], kept_s: int) -> list[File]:
+        """Those that are older, and give those that are not."""
+        before = time.time() - kept_s
+        self._folder.remove(file.path for file in files if file.since < before)
+        return [file for file in files if file.since >= before]
+
+    def _checkpoint(self, table: DeltaTable, past: Past) -> None:
+        """Make one where there is none of this version, and let go of the log before it that need not be kept."""
+        if past.checkpoint < table.version():
+            table.create_checkpoint()
+            stem = f"_delta_log/{table.version():020d}"
+            self._folder.sync([f"{stem}.checkpoint.parquet", "_delta_log/_last_checkpoint"])
+        if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+            table.cleanup_metadata()
 
     def _open(self) -> DeltaTable | None:
         try:
@@ -229,6 +282,8 @@ class DeltaSink:
         return False
 
     def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
+        kept_s = self._retention.seconds
+        marks = self._snapshot_mark(plan_id) | dict.fromkeys(self._kept_ids.values(), kept_s)
         foreign = set(self._folder.names()) - {"_delta_log"}
         foreign = {name for name in foreign if not name.startswith("part-")}
         if foreign:
@@ -240,8 +295,8 @@ class DeltaSink:
                 Schema.from_arrow(schema),
                 [_add_action(action, schema) for action in actions],
                 mode="error",
-                configuration=PROPERTIES,
-                commit_properties=self._properties(lsn, plan_id),
+                configuration=PROPERTIES | dict.fromkeys(self._kept_ids, interval(kept_s)),
+                **self._commit_options(lsn, marks),
             )
         except DeltaError:
             if DeltaTable.is_deltatable(self.uri):
@@ -251,7 +306,8 @@ class DeltaSink:
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None, converges_lsn: int | None = None) -> bool:
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
-        return self._commit(table, actions, rewrite.removed, lsn, converges_lsn)
+        with self._removing_if_refused(table, actions):
+            return self._commit(table, actions, rewrite.removed, lsn, converges_lsn)
 
     def _commit(
         self,
@@ -267,6 +323,7 @@ class DeltaSink:
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
         due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= MAINTAIN_EVERY
+        marks = {self._maintained_id: version if due else None, self._converges_id: converges_lsn}
         with self._durably(table):
             table.create_write_transaction(
                 [
@@ -275,7 +332,7 @@ class DeltaSink:
                 ],
                 mode="append",
                 schema=table.schema(),
-                commit_properties=self._properties(lsn, None, version if due else None, converges_lsn),
+                **self._commit_options(lsn, marks),
             )
         return due
 
@@ -294,13 +351,13 @@ class DeltaSink:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
                     allow_protocol_versions_increase=True,
-                    commit_properties=self._properties(None),
+                    **self._commit_options(None),
                 )
             table.create_write_transaction(
                 [_add_action(action, schema) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
-                commit_properties=self._properties(lsn, plan_id),
+                **self._commit_options(lsn, self._snapshot_mark(plan_id)),
             )
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
@@ -311,7 +368,9 @@ class DeltaSink:
             for path in target.files["path"].to_pylist()
             for batch in read_batches(self._folder, path, schema)
         )
-        self._replace(table, write_data_files(self._folder, batches, schema), schema, None)
+        actions = write_data_files(self._folder, batches, schema)
+        with self._removing_if_refused(table, actions):
+            self._replace(table, actions, schema, None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
         return CommittedFiles(self._folder, _columns(table), _files(table))
@@ -323,23 +382,42 @@ class DeltaSink:
                 hint="Evolve the table before files are written for it.",
             )
 
-    def _properties(
-        self,
-        lsn: int | None,
-        plan_id: str | None = None,
-        maintained: int | None = None,
-        converges_lsn: int | None = None,
-    ) -> CommitProperties:
-        if lsn is None:
-            return CommitProperties({"wal2lake.pipeline": self.pipeline}, max_commit_retries=0)
-        marks = [] if plan_id is None else [Transaction(self._snapshot_id, int(plan_id, 16))]
-        marks += [] if maintained is None else [Transaction(self._maintained_id, maintained)]
-        marks += [] if converges_lsn is None else [Transaction(self._converges_id, int(converges_lsn))]
-        return CommitProperties(
-            {"wal2lake.pipeline": self.pipeline, "wal2lake.lsn": str(LSN(lsn))},
+    def _snapshot_mark(self, plan_id: str | None) -> dict[str, int | None]:
+        return {self._snapshot_id: None if plan_id is None else int(plan_id, 16)}
+
+    def _commit_options(self, lsn: int | None, marks: Mapping[str, int | None] | None = None) -> dict[str, Any]:
+        """What a commit of ours says besides, of delta-rs's options; ``marks``: app transactions beside the LSN's."""
+        said = {"wal2lake.pipeline": self.pipeline} | ({} if lsn is None else {"wal2lake.lsn": str(LSN(lsn))})
+        every = {self._app_id: lsn, **(marks or {})}
+        properties = CommitProperties(
+            said,
             max_commit_retries=0,
-            app_transactions=[Transaction(self._app_id, int(lsn)), *marks],
+            app_transactions=[Transaction(name, int(mark)) for name, mark in every.items() if mark is not None],
         )
+        return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
+
+    @contextmanager
+    def _removing_if_refused(self, table: DeltaTable, actions: Sequence[FileAction]) -> Iterator[None]:
+        """Remove files that the block was to commit to ``table``, and that no version since then names.
+
+        Not on an object store: a commit whose answer was lost may arrive there yet.
+        """
+        loaded = table.version()
+        try:
+            yield
+        except BaseException:
+            if self._folder.is_local:
+                named = b"".join(self._commits_after(loaded))
+                self._folder.remove(action.path for action in actions if action.path.encode() not in named)
+            raise
+
+    def _commits_after(self, loaded: int) -> Iterator[bytes]:
+        for version in count(loaded + 1):
+            try:
+                with self._folder.files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
+                    yield stream.read()
+            except FileNotFoundError:
+                return
 
     @contextmanager
     def _durably(self, table: DeltaTable) -> Iterator[None]:

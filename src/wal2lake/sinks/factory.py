@@ -9,10 +9,11 @@ from wal2lake.config import LakeConfig, LakeFormat
 from wal2lake.sinks.base import Sink
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.folder import table_uri
+from wal2lake.sinks.retention import Retention
 
-_SINKS: Final[Mapping[LakeFormat, Callable[[str, str], Sink]]] = {"delta": DeltaSink}
+_SINKS: Final[Mapping[LakeFormat, Callable[[str, str, Retention], Sink]]] = {"delta": DeltaSink}
 
 
 def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
     """The table ``namespace.name`` of ``lake`` as the target of ``pipeline``; nothing is read or made yet."""
-    return _SINKS[lake.format](table_uri(lake.path, namespace, name), pipeline)
+    return _SINKS[lake.format](table_uri(lake.path, namespace, name), pipeline, Retention.of(lake))

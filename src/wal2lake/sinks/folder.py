@@ -6,7 +6,9 @@ A local file is durable when it and its directory entry are synced; an object is
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,6 +34,15 @@ def _component(name: str) -> str:
     return f"~{ord(escaped[0]):02X}{escaped[1:]}" if escaped[0] in "._" else escaped
 
 
+@dataclass(frozen=True, slots=True)
+class File:
+    """Where it lies below a table's folder, its bytes, and since when (Unix time) it is as it is."""
+
+    path: str
+    size: int
+    since: float
+
+
 class Folder:
     """Files below ``uri``, by relative path."""
 
@@ -42,6 +53,11 @@ class Folder:
         if self._local is not None:
             self.files = pa.fs.SubTreeFileSystem(str(self._local), pa.fs.LocalFileSystem())
 
+    @property
+    def is_local(self) -> bool:
+        """What is not there will not turn up later by a request that is under way."""
+        return self._local is not None
+
     def create(self) -> None:
         """Make the folder where folders exist."""
         if self._local is not None:
@@ -51,6 +67,15 @@ class Folder:
         """What lies directly in the folder; nothing if there is none."""
         selector = pa.fs.FileSelector("", allow_not_found=True)
         return [PurePosixPath(info.path).name for info in self.files.get_file_info(selector)]
+
+    def files_below(self) -> list[File]:
+        """All files of the folder and those below it; none if there is no folder."""
+        found = self.files.get_file_info(pa.fs.FileSelector("", recursive=True, allow_not_found=True))
+        return [
+            File(info.path, info.size, time.time() if info.mtime_ns is None else info.mtime_ns / 1e9)
+            for info in found
+            if info.type == pa.fs.FileType.File
+        ]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete those of these files that are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wal2lake.names import qualified
 from wal2lake.sinks.base import Sink
 from wal2lake.sinks.factory import open_sink
 
@@ -34,6 +35,9 @@ class Target:
             text_columns=config.pipeline.text_columns,
             unrepresentable=config.pipeline.unrepresentable,
         )
+
+    def __str__(self) -> str:
+        return qualified(self.namespace, self.name)
 
     @property
     def mode(self) -> Mode:
