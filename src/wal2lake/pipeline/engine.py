@@ -66,5 +66,7 @@ class Engine(Protocol):
 
         Each ends at the end LSN of a transaction, and is called again, the same, until it returned once. Without a
         checkpoint the first starts at ``beginning``, where the log begins.
-        ``available_now``: end when the log as it is now is done.
+        ``available_now``: end when the log as it is now is done. May be called again when the last one has failed.
+        Raises SparkLostError; a WorkerLostError, here and from the stream, leaves nothing that would have to be
+        started anew but the stream.
         """

@@ -29,14 +29,16 @@ from wal2lake.pipeline.tablesync import TableSync
 from wal2lake.pipeline.ticking import Ticker
 from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.pipeline.upkeep import Upkeep
+from wal2lake.retry import Backoff
 from wal2lake.tables.exclusive import exclusive
-from wal2lake.tables.failures import SparkLostError
+from wal2lake.tables.failures import SparkLostError, WorkerLostError
 from wal2lake.tables.table import Tables
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
 
 _POLL_S = 0.2
+_PAUSE_S, _PAUSE_MAX_S = 0.2, 30.0  # before what Spark could not start is tried again
 STATUS_S = 1.0
 _LOOK_S = 5.0  # sooner, where something was applied that no look has confirmed
 _HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
@@ -109,23 +111,45 @@ class _Following:
         self._applying = FairLock()  # of batches, steps of the table sync, upkeep, and discoveries of new tables
         self._failure: BaseException | None = None
         self._streaming = False
+        self._stream: BatchStream | None = None
+        self._backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S)
+        self._held_up = ""  # why nobody can tell yet what is published
 
     def run(self, until: int | None, available_now: bool) -> None:
         """Until the stream ends, or is to; raises why, and the reason of a quarantined table."""
         while not self._discover(_position(self._engine, self._log)) and not self._batches.tables.some_in_lake:
-            self._waiting.pause("Waiting for other sessions' locks to see what is published.")
+            self._waiting.pause(self._held_up, self._backoff.pause_s())
         self._waiting.check_for_interrupts()
         sync = TableSync(self._batches, self._applying, self._reading, lambda: self._progress.applied)
-        stream = self._engine.stream(self._log.beginning(), self._apply_batch, available_now=available_now)
-        self._streaming = True
         try:
-            self._watch(stream, sync, until)
+            while not self._stream_once(sync, until, available_now):
+                pass
         except InterruptedByUser:  # while tables were waited for that come in beside the stream
             if not self._stop.is_set():
                 raise
         finally:
-            self._stop_stream(stream, sync)
+            self._end_stream(sync)
         self._batches.require_none_quarantined()
+
+    def _stream_once(self, sync: TableSync, until: int | None, available_now: bool) -> bool:
+        """Follow a stream to its end; False, after a pause, when it has to be started again, and Spark has not."""
+        applied, self._failure = self._progress.applied, None
+        try:
+            self._stream = self._engine.stream(self._log.beginning(), self._apply_batch, available_now=available_now)
+            self._streaming = True
+            self._watch(self._stream, sync, until)
+        except WorkerLostError as error:
+            if self._stop.is_set():
+                raise
+            self._streaming = False
+            self._close_stream()
+            if self._progress.applied > applied:
+                self._backoff.reset()
+            pause_s = self._backoff.pause_s()
+            _logger.warning("The stream starts again in %g s. %s", pause_s, error)
+            self._waiting.pause(f"The stream starts again. {error.message}", pause_s)
+            return False
+        return True
 
     def _apply_batch(self, number: int, start: int, end: int) -> None:
         """What the stream calls, in a thread of its own."""
@@ -180,14 +204,19 @@ class _Following:
     def _discover(self, end: int) -> bool:
         """Look for new tables between batches, the stream standing at ``end``; False when that must be done again.
 
-        A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake.
+        A server that is away, or a lock, stops nothing: the log is enough to go on with what is in the lake. Python
+        processes of Spark's that do not start are tried again.
         """
         try:
             self._batches.discover(end, beside=self._streaming)
         except Wal2LakeError as error:
-            passing = isinstance(error, LockedError) or self._batches.tables.some_in_lake
+            passing = isinstance(error, LockedError | WorkerLostError) or self._batches.tables.some_in_lake
             if not error.transient or not passing:
                 raise
+            self._held_up = f"Waiting to see what is published, and to read it. {error.message}"
+            if isinstance(error, LockedError):
+                self._held_up = "Waiting for other sessions' locks to see what is published."
+                self._backoff.reset()
             _logger.warning("Looking for new tables again later: %s", error)
             return False
         return True
@@ -207,13 +236,18 @@ class _Following:
             return error
         return None
 
-    def _stop_stream(self, stream: BatchStream, sync: TableSync) -> None:
+    def _end_stream(self, sync: TableSync) -> None:
         """Let the batch under way end, then the query. Without the turn a stop could leave a batch's thread waiting."""
         self._waiting.close()
         sync.end()
         with self._applying:
             pass
-        stream.stop()
+        self._close_stream()
+
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.stop()
 
     def publish_status(self) -> None:
         """Publish the status; a stop amid a snapshot cancels its job: what is read by then stays read."""

@@ -7,6 +7,7 @@ too. What fails the job, after Spark's retries, is the loss of a process.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,23 @@ from pyspark.errors import PySparkException
 
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Item, Result
-from wal2lake.tables.failures import SparkLostError, errors_of
+from wal2lake.tables.failures import SparkLostError, WorkerLostError, errors_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SCHEMA = "item bigint, outcome binary"
+
+# What Spark says of a Python process of its own that did not come up or went: nothing is wrong with the JVM then. A
+# data source's process gets ten seconds to start, which no setting prolongs, and a starved machine may need more; to
+# start Java again as well would starve it further. Source: PythonWorkerFactory, PythonRunner,
+# PythonStreamingSourceRunner; error-conditions.json (Spark 4.0 to 4.2).
+_WORKER_LOST = re.compile(
+    "Python worker failed to connect back|waiting for the Python worker to connect back"
+    "|Python worker exited unexpectedly|Python worker process terminated|reading the port number from"
+    "|STREAMING_PYTHON_RUNNER_INITIALIZATION_(?:TIMEOUT|COMMUNICATION)_FAILURE"
+    "|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR"
+)
 
 
 def run_tasks(
@@ -61,8 +73,11 @@ def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeErro
 
 
 def spark_lost(error: BaseException) -> SparkLostError:
-    """The error for a job or query that Spark gave up, with the first line of what it says."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return SparkLostError(
-        f"Spark gave up: {first}", hint="What it printed says more; the work goes on from where it was."
+    """The error for a job or query that Spark gave up, with the first line of what it says; or, where that is some way
+    down, that a Python process did not start, or went."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lost = next((line for line in lines if _WORKER_LOST.search(line)), None)
+    kind = SparkLostError if lost is None else WorkerLostError
+    return kind(
+        f"Spark gave up: {lost or lines[0]}", hint="What it printed says more; the work goes on from where it was."
     )

@@ -76,11 +76,14 @@ class SparkEngine:
         def each(_: DataFrame, number: int) -> None:
             batch(number, *batch_bounds(self._checkpoint, number, beginning))
 
-        writer = control_stream(self._spark, self._config, beginning).writeStream.foreachBatch(each)
-        writer = writer.option("checkpointLocation", str(self._checkpoint)).queryName(self._config.pipeline.name)
         seconds = self._config.pipeline.trigger_seconds
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": f"{seconds} seconds"}
-        return SparkStream(writer.trigger(**trigger).start())
+        try:
+            writer = control_stream(self._spark, self._config, beginning).writeStream.foreachBatch(each)
+            writer = writer.option("checkpointLocation", str(self._checkpoint)).queryName(self._config.pipeline.name)
+            return SparkStream(writer.trigger(**trigger).start())
+        except (PySparkException, Py4JError) as error:
+            raise spark_lost(error) from error
 
 
 class SparkJobs:

@@ -48,6 +48,10 @@ class SparkLostError(SparkError):
     transient: ClassVar[bool] = True
 
 
+class WorkerLostError(SparkLostError):
+    """A Python process of Spark's did not start in time, or died; Spark itself is well, and may be asked again."""
+
+
 class DefectError(Wal2LakeError):
     """A table's data or schema brought out what the code did not foresee. It names the place, never a value."""
 
