@@ -20,6 +20,7 @@ from typing import IO, Final
 from wal2lake.errors import ConfigError, LogFullError
 
 ASIDE: Final = ".tmp"  # what the name of a file ends with that is not finished
+_BLOCK = 512  # bytes, of st_blocks
 
 
 class Trouble(Enum):
@@ -119,6 +120,22 @@ def put(target: Path, *parts: bytes | memoryview, durable: bool = True) -> None:
     """Have ``target`` hold ``parts``, one behind the other, in one step: when it fails the old content stands."""
     with _aside(target, parts, durable) as aside:
         os.replace(aside, target)
+
+
+def overwrite(target: Path, data: bytes) -> bool:
+    """Put ``data`` where ``target`` is, if it is there and has the room, also on a disk that has none; else False.
+
+    Not in one step, and not durably: for what nobody misses when it is torn.
+    """
+    try:
+        with open(target, "r+b", buffering=0) as file:
+            if len(data) > os.fstat(file.fileno()).st_blocks * _BLOCK:
+                return False
+            file.write(data)
+            file.truncate(len(data))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def create(target: Path, *parts: bytes | memoryview) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.pipeline.conftest import LocalEngine, LocalJobs, LocalStream, Site
 from tests.waiting import eventually
@@ -144,24 +141,3 @@ def test_what_of_spark_is_lost(said: str, kind: type[SparkLostError]) -> None:
     lost = spark_lost(RuntimeError(said))
     assert type(lost) is kind
     assert lost.transient and "\n" not in str(lost)
-
-
-@pytest.mark.spark
-def test_a_starved_machine_does_not_cost_a_session(spark_site: Site, spark: SparkSession, tmp_path: Path) -> None:
-    """Spark waits for ten seconds, each time, for the first starts of Python to come up."""
-    site, python = spark_site, tmp_path / "python"
-    site.sql("CREATE TABLE public.b (id int PRIMARY KEY)", "INSERT INTO b VALUES (1)")
-    site.publish("b")
-    site.capture()
-    python.write_text(
-        f'#!/bin/sh\ncase "$*" in *stream*) mkdir {tmp_path}/died && exit 1;; esac\nexec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
-    known, spark.sparkContext.pythonExec = spark.sparkContext.pythonExec, str(python)
-    try:
-        site.run()
-    finally:
-        spark.sparkContext.pythonExec = known
-    assert (tmp_path / "died").exists()
-    site.same("public.b")
-    assert SparkSession.getActiveSession() is not None

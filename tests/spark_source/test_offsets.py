@@ -61,6 +61,50 @@ def test_one_transaction_goes_in_however_large(three: LogScript) -> None:
     assert open_offsets(three).latest(at(three.start), None, 1) == at(three.ends[0])
 
 
+T = ("public", "t")
+
+
+@pytest.fixture
+def busy(log: LogScript) -> LogScript:
+    """Public.t has 1, 2, 9 and 1 changes in transactions 4, 7, 9 and 11, all others are of a table that is busier."""
+    log.transactions([relation(), relation(2, "busy"), insert(0, "x", oid=2)])
+    for transactions in ([0, 0, 0, 1], [0, 0, 2, 0, 9], [0, 1, 0]):
+        changes = [
+            [*(insert(0, "x", oid=2) for _ in range(50)), *(insert(n, "a") for n in range(own))] for own in transactions
+        ]
+        log.transactions(*changes)  # type: ignore[arg-type]
+    return log
+
+
+@pytest.mark.parametrize(
+    ("rows", "ends"),
+    [
+        (500, [12]),
+        (13, [12]),
+        (12, [10, 12]),
+        (9, [8, 10, 12]),
+        (3, [8, 9, 12]),
+        (2, [6, 8, 9, 12]),
+        (1, [6, 7, 9, 12]),
+    ],
+)
+def test_rows_are_the_tables_own(busy: LogScript, rows: int, ends: list[int]) -> None:
+    """Not one batch is empty, though all others of the log's rows are another table's."""
+    found, at_lsn, batches = open_offsets(busy, table=T), at(busy.start), []
+    while (end := found.latest(at_lsn, None, rows)) != at_lsn:
+        batches.append(busy.ends.index(end["lsn"]))
+        at_lsn = end
+    assert batches == ends
+
+
+def test_without_a_row_of_the_table_all_is_one_batch(busy: LogScript) -> None:
+    found = open_offsets(busy, table=("public", "nobody"))
+    assert found.latest(at(busy.start), None, 1) == at(busy.ends[-1])
+    found.stop_at_newest()
+    busy.transactions([insert(5, "e")])
+    assert found.latest(at(busy.start), None, 1) == at(busy.ends[-2])
+
+
 def test_new_segments_are_seen(three: LogScript) -> None:
     found = open_offsets(three)
     assert found.latest(at(three.ends[2]), None, None) == at(three.ends[2])

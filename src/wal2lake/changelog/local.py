@@ -85,7 +85,11 @@ class LocalStorage:
 
     def note(self, name: str, data: bytes) -> None:
         with _explained(self.root):
-            files.put(self.root / name, data, durable=False)
+            try:
+                files.put(self.root / name, data, durable=False)
+            except OSError as error:
+                if trouble(error) is not Trouble.FULL or not files.overwrite(self.root / name, data):
+                    raise
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):

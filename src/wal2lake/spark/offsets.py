@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.spark.options import SourceOptions
+from wal2lake.spark.typed import end_within_rows
 
 REFRESH_SECONDS = 0.02  # Spark asks every 10 ms when idle; between refreshes the answer comes from memory
 
@@ -85,8 +86,14 @@ class Offsets:
         return self._within(start, max_bytes, max_rows, None)
 
     def _within(self, start: int, max_bytes: int | None, max_rows: int | None, barrier: int | None) -> int:
-        end = self._log.end_lsn_within(start, max_bytes=max_bytes, max_rows=max_rows, before_commit_lsn=barrier)
-        return int(end) if self._target is None else min(int(end), max(start, self._target))
+        table = self._options.table
+        rows = max_rows if table is None else None
+        end = int(self._log.end_lsn_within(start, max_bytes=max_bytes, max_rows=rows, before_commit_lsn=barrier))
+        if self._target is not None:
+            end = min(end, max(start, self._target))
+        if table is not None and max_rows is not None:
+            return end_within_rows(self._log, table, start, end, max_rows)
+        return end
 
     def _end(self) -> int:
         newest = int(self._log.last_end_lsn)

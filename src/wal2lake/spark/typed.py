@@ -10,7 +10,10 @@ has and the schema lacks stops the query, unless the table has lost it since.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,6 +92,34 @@ def plan_typed(log: ChangeLog, table: TableName, start: int, end: int) -> list[E
         groups[-1].append(extent)
         size += extent.row_stop - extent.row_start
     return [tuple(group) for group in groups]
+
+
+def end_within_rows(log: ChangeLog, table: TableName, start: int, end: int, max_rows: int) -> int:
+    """The farthest end LSN of a transaction such that (start, it], within (start, end], has ``max_rows`` changes of the
+    table at most; one transaction with changes of it goes in whatever its size."""
+    reached, left = start, max_rows
+    for segment in log.segments[bisect_right(log.segments, start, key=attrgetter("end_lsn")) :]:
+        step = min(end, segment.end_lsn)
+        if step <= reached:
+            continue
+        if (rows := _count_rows(log, table, reached, step)) > left:
+            ends = log.transactions(reached, step)["end_lsn"].to_pylist()
+            counted = partial(_count_rows, log, table, reached)
+            fit = bisect_right(ends, left, key=counted)
+            if left == max_rows and (not fit or not counted(ends[fit - 1])):
+                fit += 1  # nothing of the table went in yet
+            return int(ends[fit - 1]) if fit else reached
+        reached, left = step, left - rows
+    return reached
+
+
+def _count_rows(log: ChangeLog, table: TableName, start: int, end: int) -> int:
+    """The table's changes in (start, end]."""
+    return sum(
+        sum(log.counts(extent)[relation_id].values())
+        for extent in log.plan(start, end)
+        for relation_id in _relations(log, extent, table)
+    )
 
 
 def read_typed(
