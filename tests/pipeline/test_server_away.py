@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.pipeline.conftest import LocalEngine, LocalStream, Site
 from tests.waiting import eventually
@@ -165,22 +166,22 @@ class StayingEngine(LocalEngine):
         return StayingStream(self.site, beginning, batch)
 
 
-def test_the_pipeline_says_what_it_waits_for_and_goes_on(three: Site) -> None:
-    site = three
+def test_the_pipeline_says_what_it_waits_for_and_goes_on(three: Site, tmp_path: Path) -> None:
+    """The server's socket is where a link leads that is not there for a while."""
+    site, link = three, tmp_path / "s"
     for name in "abc":
         step(site, name, 1)
     site.capture()
-    go_away(site)
-    pipeline = Pipeline(site.config, StayingEngine(site), site.stop)
-    thread = threading.Thread(target=pipeline.run)
+    dsn = make_conninfo(site.dsn, host=str(link))
+    config = replace(site.config, source=replace(site.config.source, dsn=dsn))
+    thread = threading.Thread(target=Pipeline(config, StayingEngine(site), site.stop).run)
     thread.start()
     try:
         eventually(lambda: site.status().get("state") == "waiting", alive=thread.is_alive)
         said = site.status()
         assert "connection" in said["waiting_for"]
         assert {(t["state"], "connection" in t["reason"]) for t in said["tables"].values()} == {("catching_up", True)}
-        come_back(site)
-        pipeline._batches.config = site.config  # noqa: SLF001 - the server itself is the other tests' too
+        link.symlink_to(conninfo_to_dict(site.dsn)["host"])
         eventually(lambda: site.status()["state"] == "streaming", alive=thread.is_alive)
     finally:
         site.stop.set()

@@ -28,13 +28,11 @@ def two(site: Site) -> Site:
 
 def said(site: Site, *, streaming: bool) -> PipelineStatus:
     """By a pipeline that has begun, and knows both tables."""
-    tracker = ProgressTracker(site.config, site.waiting, site.waiting)
-    tracker.open(site.position)
+    tracker = ProgressTracker(site.config, site.position, site.waiting, site.waiting)
     batches = site.batches(ChangeLog.open(site.config.log.path))
     for name in "ab":
         batches.tables.of("public", name)
-    tracker.follow(batches)
-    tracker.write(copying=False, streaming=streaming)
+    tracker.write(batches, streaming=streaming)
     found = PipelineStatus.read(site.log().storage)
     assert found is not None
     return found
