@@ -1,5 +1,49 @@
-"""`python -m wal2lake` is the `wal2lake` command."""
+"""The command `wal2lake`, and `python -m wal2lake`: signals are heard from the first moment on.
 
-from wal2lake.cli.main import main
+Importing what the command line is made of takes a good part of a second, and fails where there is no libpq.
+"""
 
-main()
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from wal2lake.cli.interrupts import answering_signals
+from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.signals import interrupt, on_signals
+
+_NO_LIBPQ = "pq wrapper"  # psycopg is pure Python as it comes, and looks for a libpq when it is imported
+
+
+def main() -> None:
+    """Run the command line and exit with the documented code (docs/errors.md)."""
+    try:
+        with on_signals(interrupt), answering_signals():
+            try:
+                _command_line()()
+            except KeyboardInterrupt:
+                _exit(InterruptedByUser("Interrupted."))
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the interpreter is ending, and would answer by a traceback
+
+
+def _command_line() -> Callable[[], None]:
+    try:
+        from wal2lake.cli.main import main as run  # noqa: PLC0415
+    except ImportError as error:
+        if _NO_LIBPQ not in str(error):
+            raise
+        hint = "Install one: pip install 'wal2lake[libpq]', or the system's (Debian and Ubuntu: libpq5)."
+        _exit(ConfigError("There is no libpq, by which PostgreSQL is reached.", hint=hint))
+    return run
+
+
+def _exit(error: Wal2LakeError) -> NoReturn:
+    print(f"wal2lake: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

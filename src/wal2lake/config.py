@@ -161,7 +161,8 @@ def _read_toml(path: Path | None) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except FileNotFoundError:
-        raise ConfigError(f"There is no {path}.", hint="`wal2lake init` writes one.") from None
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise ConfigError(f"There is no {path}{where}.", hint=f"`wal2lake init {path}` writes one.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
     except RecursionError:

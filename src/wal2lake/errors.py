@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 RESYNC: Final = "Call `wal2lake resync` with the table's name: it is read anew."
+BEGIN_ANEW: Final = "`wal2lake drop --with-log`, then `wal2lake run`"  # the one way; every table is read again
 
 
 class Wal2LakeError(Exception):

@@ -102,10 +102,11 @@ def flush_tree(folder: Path) -> None:
     flush(folder.parent)
 
 
-def make_folder(folder: Path) -> None:
-    """Create ``folder`` with whatever leads to it, durably, even if whoever made it did not live to flush it."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Create ``folder``, with rights ``mode`` below the umask, and whatever leads to it, durably, even if whoever made
+    it did not live to flush it."""
     new = [path for path in folder.parents if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode, parents=True, exist_ok=True)
     for path in (folder, folder.parent, *(path.parent for path in new)):
         flush(path)
 

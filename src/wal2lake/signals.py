@@ -1,25 +1,31 @@
-"""SIGINT and SIGTERM, heard in one way: they act in a block, and what held before it holds again after it."""
+"""SIGINT and SIGTERM, heard in one way: they act in a block, and what held before it holds again after it.
+
+What a handler raises is KeyboardInterrupt, which is no Exception: nobody who collects errors takes it for one of them.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+ENDING = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
 def on_signals(act: Callable[[], object]) -> Iterator[None]:
     """Either signal calls ``act`` in the main thread, which has to be the one that enters the block. What ``act``
     raises is raised where that thread is."""
-    before = [signal.signal(number, lambda _number, _frame: act()) for number in _ENDING]
-    try:
+    with _handlers({number: lambda _number, _frame: act() for number in ENDING}):
         yield
-    finally:
-        for number, handler in zip(_ENDING, before, strict=True):
-            signal.signal(number, handler)
+
+
+def interrupt() -> None:
+    """What either signal does to a command that has no end of its own to come to."""
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -38,3 +44,33 @@ def stop_on_signals(signalled: Callable[[], bool] = lambda: False) -> Iterator[t
 
     with on_signals(act):
         yield stop
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In the block, a signal that has a handler calls it and then raises KeyboardInterrupt: for what waits long and
+    asks no event. Only the main thread hears signals; in any other the block is as without this."""
+
+    def then_interrupt(handler: _Handler) -> _Handler:
+        def act(number: int, frame: FrameType | None) -> None:
+            handler(number, frame)
+            raise KeyboardInterrupt
+
+        return act
+
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        found = {number: signal.getsignal(number) for number in ENDING}
+        handlers = {number: then_interrupt(handler) for number, handler in found.items() if callable(handler)}
+    with _handlers(handlers):
+        yield
+
+
+@contextmanager
+def _handlers(handlers: Mapping[signal.Signals, _Handler]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

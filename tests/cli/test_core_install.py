@@ -1,49 +1,101 @@
-"""The core installs small: what needs no Arrow and no Spark must not load them."""
+"""The core installs small: what needs no Arrow and no Spark must not load them, and what does says what to install."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-BLOCK = """
+from tests.cli.commands import COMMANDS, LEAVES, words
+from wal2lake.extras import EXTRAS
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+# Of a folder on PYTHONPATH: every Python that starts there has the core alone, the children of `run` as well.
+_SITE = """
 import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"numpy", "pyarrow", "pyspark", "deltalake", "pandas"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocker())
-sys.argv[0] = "wal2lake"
-from wal2lake.cli.main import main
-main()
 """
+_ALL = """
+import contextlib, json, sys, tempfile
+from wal2lake.__main__ import main
+found = {}
+for name, arguments in json.load(sys.stdin).items():
+    sys.argv = ["wal2lake", *arguments]
+    with tempfile.TemporaryFile("w+") as said:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                main()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code or 0
+            except BaseException as error:
+                code = f"Traceback {error!r}"
+        said.seek(0)
+        found[name] = code, said.read()
+json.dump(found, sys.stdout)
+"""
+_AWAY = "host=127.0.0.1 port=1 dbname=x"
 
 
-def _core(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BLOCK, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def _environment(folder: Path, *blocked: str) -> dict[str, str]:
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(_SITE.format(blocked=blocked or tuple(EXTRAS)))
+    return os.environ | {"PYTHONPATH": str(site)}
 
 
-@pytest.mark.parametrize("command", ["recv", "slots", "basebackup", "receivewal", "identify", "check", "init", "run"])
-def test_the_protocol_and_the_help_need_the_core_alone(command: str) -> None:
-    done = _core(command, "--help")
+def _called(folder: Path, arguments: dict[str, list[str]]) -> dict[str, tuple[object, str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _ALL], cwd=folder, env=_environment(folder), input=json.dumps(arguments),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Usage" in done.stdout
+    return {name: (code, said) for name, (code, said) in json.loads(done.stdout).items()}
 
 
-def test_a_server_is_reached_with_the_core_alone() -> None:
-    done = _core("identify", "--dsn", "host=127.0.0.1 port=1 dbname=x")
-    assert done.returncode == 4, done.stderr
+def test_every_command_says_what_to_install_or_needs_the_core_alone(tmp_path: Path) -> None:
+    """Those that need nothing more reach for the server, which is away; an output plugin of ours is one of them."""
+    arguments = {name: words(name, _AWAY) for name in LEAVES} | {
+        "plugin": [*words("recv", _AWAY), "--python-plugin", "test_decoding"],
+    }
+    found = _called(tmp_path, arguments)
+    for name, (code, said) in found.items():
+        if name in COMMANDS and COMMANDS[name].extra:
+            assert (code, "pip install 'wal2lake[" in said) == (2, True), (name, code, said)
+        else:
+            assert code == (0 if name == "init" else 4), (name, code, said)
+        assert "Traceback" not in said, (name, said)
 
 
-def test_an_output_plugin_needs_the_core_alone() -> None:
-    plugin = ("--publication", "p", "--python-plugin", "test_decoding", "--dsn", "host=127.0.0.1 port=1 dbname=x")
-    done = _core("recv", "mine", *plugin)
-    assert done.returncode == 4, done.stderr
+def test_help_needs_the_core_alone(tmp_path: Path) -> None:
+    names = ("", "run", "log", "recv")
+    for name, (code, said) in _called(tmp_path, {name: [*name.split(), "--help"] for name in names}).items():
+        assert (code, "Usage" in said) == (0, True), (name, said)
 
 
-def test_what_needs_more_says_what_to_install() -> None:
-    done = _core("status", "--dsn", "host=127.0.0.1 port=1")
-    assert done.returncode == 2
-    assert "pip install 'wal2lake[all]'" in done.stderr
+@pytest.mark.server
+def test_check_names_what_is_missing_on_this_machine(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    chosen = ["--publication", "absent", "--log", str(tmp_path / "log"), "--json"]
+    code, said = _called(tmp_path, {"check": [*words("check", server.dsn), *chosen]})["check"]
+    found = {finding["name"]: finding for finding in json.loads(said)["findings"]}
+    assert (code, found["modules"]["level"], found["change_log"]["level"]) == (1, "error", "warning")
+    assert "pip install 'wal2lake[all]'" in found["modules"]["text"]
+
+
+def test_a_machine_without_libpq_is_told_so(tmp_path: Path) -> None:
+    environment = _environment(tmp_path, "psycopg_binary", "psycopg_c")
+    with open(tmp_path / "site" / "sitecustomize.py", "a") as site:
+        site.write("import ctypes.util; ctypes.util.find_library = lambda name: None\n")
+    command = [sys.executable, "-m", "wal2lake", "check"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "There is no libpq" in done.stderr and "pip install 'wal2lake[libpq]'" in done.stderr

@@ -8,17 +8,23 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from tests.changelog.conftest import IDENTITY
+from tests.cli.commands import CONFIGURED, words
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app, main
-from wal2lake.cli.options import source_dsn
-from wal2lake.postgres.connection import replication_connection
+from wal2lake.cli.options import resolve, source_dsn
+from wal2lake.errors import ConfigError
+from wal2lake.lsn import LSN
+from wal2lake.postgres.connection import connect, replication_connection
+from wal2lake.postgres.logical import LogicalStream
 from wal2lake.postgres.slots import create_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -59,7 +65,7 @@ def _wal2lake(*arguments: str, folder: Path, typed: str = "") -> subprocess.Comp
             "--write-recovery-conf is for plain format. Leave out --format tar.",
         ),
         (("slots", "alter", "s"), "There is nothing to alter."),
-        (("identify", "-c", "absent.toml"), "There is no absent.toml."),
+        (("identify", "-c", "/absent.toml"), "There is no /absent.toml. `wal2lake init /absent.toml` writes one."),
         (("recv", "s", "--create-slot"), "pgoutput needs at least one publication. Name it with --publication."),
     ],
 )
@@ -72,10 +78,52 @@ def test_an_argument_that_cannot_be_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["wal2lake", *arguments])
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err[: len(sentence) + 10]) == (2, f"wal2lake: {sentence}")
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without a configuration, in an environment without one."""
+    for name in [name for name in os.environ if name.startswith(("PG", "WAL2LAKE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_a_folder_without_a_configuration_is_named(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["wal2lake", *words(name)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = f"wal2lake: There is no wal2lake.toml in {nowhere}. `wal2lake init` writes one, -c names another;"
+    assert (ended.value.code, capsys.readouterr().err[: len(said)]) == (2, said)
+    assert list(nowhere.iterdir()) == []
+
+
+def test_a_configuration_further_up_is_found_for_the_user(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (nowhere / "wal2lake.toml").touch()
+    (nowhere / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(nowhere / "a" / "b")
+    with pytest.raises(ConfigError, match=rf"name it with -c {nowhere}/wal2lake\.toml"):
+        resolve()
+
+
+def test_what_is_said_elsewhere_needs_no_file(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags in ({"dsn": ""}, {"log": "x"}, {"settings": ["source.dsn="]}):
+        resolve(**flags)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("PGHOST", "127.0.0.1")
+    resolve()
+    assert f"There is no wal2lake.toml in {nowhere}: the server is that of the PG*" in capsys.readouterr().err
+    monkeypatch.setenv("WAL2LAKE_SOURCE_SLOT", "mine")
+    assert resolve().source.slot == "mine"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_consumer_is_seen_and_forgotten(tmp_path: Path) -> None:
@@ -127,20 +175,91 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
     assert "There is no slot wal2lake." in drop("--yes")[1]
 
 
-@pytest.mark.server
-def test_drop_of_anothers_publication_drops_nothing(server: EmbeddedPostgres, tmp_path: Path) -> None:
-    server.psql("CREATE ROLE dropper LOGIN REPLICATION; CREATE PUBLICATION anothers")
+def _give(server: EmbeddedPostgres) -> None:
+    server.psql("ALTER PUBLICATION dropped OWNER TO owning")
+
+
+def _lock_publication(server: EmbeddedPostgres, stack: ExitStack) -> None:
+    locking = stack.enter_context(connect(server.dsn, writable=True))
+    locking.execute("BEGIN")
+    locking.execute("ALTER PUBLICATION dropped SET (publish = 'insert')")
+
+
+def _read_slot(server: EmbeddedPostgres, stack: ExitStack) -> None:
+    stream = LogicalStream(server.dsn, "dropped", LSN(0), (("proto_version", "1"), ("publication_names", "dropped")))
+    stack.enter_context(stream)
+
+
+def _run_capture(server: EmbeddedPostgres, stack: ExitStack) -> None:
+    stack.enter_context(LogWriter(Path("wal2lake/log"), IDENTITY))
+
+
+def _refuse_drops(server: EmbeddedPostgres, stack: ExitStack) -> None:
+    server.psql("CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$")
+    server.psql("CREATE EVENT TRIGGER no ON sql_drop EXECUTE FUNCTION no()")
+    stack.callback(server.psql, "DROP EVENT TRIGGER no; DROP FUNCTION no()")
+
+
+# What keeps one of the two from being dropped, as whom, with the code and what the sentence has.
+HINDRANCES: dict[str, tuple[Callable[[EmbeddedPostgres, ExitStack], None], str, int, str]] = {
+    "the publication is another's": (
+        lambda server, stack: None, "dropper", 6,
+        'dropped belongs to postgres, so nothing was dropped. Leave out --with-publication, and have its owner run'
+        ' DROP PUBLICATION "dropped"; afterwards.',
+    ),
+    "the role may not drop slots": (
+        lambda server, stack: _give(server), "owning", 6, "REPLICATION",
+    ),
+    "the slot is read": (_read_slot, "postgres", 10, "is active for PID"),
+    "capture runs": (_run_capture, "postgres", 10, "Capture runs on the change log"),
+    "the publication is locked": (_lock_publication, "postgres", 21, "lock"),
+    "the server refuses": (_refuse_drops, "postgres", 20, ""),
+}  # fmt: skip
+
+
+@pytest.fixture
+def dropped(server: EmbeddedPostgres) -> Iterator[str]:
+    """A slot and a publication of this name, and roles that may drop some of it; the query that finds what is left."""
+    left = "slot_name FROM pg_replication_slots WHERE slot_name = 'dropped'"
+    server.psql("CREATE ROLE dropper LOGIN REPLICATION; CREATE ROLE owning LOGIN; CREATE PUBLICATION dropped")
+    server.psql("GRANT CREATE ON DATABASE postgres TO owning, dropper")
     with replication_connection(server.dsn) as pgconn:
-        create_slot(pgconn, "kept")
-        dsn = server.dsn.replace("user=postgres", "user=dropper")
-        chosen = ("--dsn", dsn, "--slot", "kept", "--publication", "anothers", "--with-publication", "--yes")
-        done = _wal2lake("drop", *chosen, folder=tmp_path)
-        assert (done.returncode, "anothers belongs to postgres, so nothing was dropped" in done.stderr) == (6, True)
-        assert server.psql("SELECT slot_name FROM pg_replication_slots WHERE slot_name = 'kept'") == "kept"
-        server.psql("ALTER PUBLICATION anothers OWNER TO dropper")
-        assert _wal2lake("drop", *chosen, folder=tmp_path).returncode == 0
-    assert server.psql("SELECT count(*) FROM pg_publication WHERE pubname = 'anothers'") == "0"
-    server.psql("DROP ROLE dropper")
+        create_slot(pgconn, "dropped")
+    yield f"SELECT {left} UNION ALL SELECT pubname FROM pg_publication WHERE pubname = 'dropped'"
+    server.psql(f"SELECT pg_drop_replication_slot(slot_name) FROM (SELECT {left}) found")
+    server.psql("DROP PUBLICATION IF EXISTS dropped; REVOKE CREATE ON DATABASE postgres FROM owning, dropper")
+    server.psql("DROP ROLE dropper; DROP ROLE owning")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_drop_drops_all_or_nothing(
+    server: EmbeddedPostgres,
+    dropped: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hindrance: str,
+) -> None:
+    hinder, role, code, sentence = HINDRANCES[hindrance]
+    dsn = server.dsn.replace("user=postgres", f"user={role}")
+    drop = ["wal2lake", "drop", "--dsn", dsn, "--slot", "dropped", "--publication", "dropped", "--with-publication"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("wal2lake.cli.setup.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("wal2lake.cli.setup.PATIENCE_S", 0)
+    monkeypatch.setattr(sys, "argv", [*drop, "--with-log", "--yes"])
+    with ExitStack() as stack:
+        hinder(server, stack)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr().err
+        assert (ended.value.code, sentence in said, "Dropped" in said) == (code, True, False), said
+        assert server.psql(dropped) == "dropped\ndropped"
+    server.psql("ALTER PUBLICATION dropped OWNER TO dropper")
+    monkeypatch.setattr(sys, "argv", [*drop, "--yes", "--dsn", server.dsn.replace("user=postgres", "user=dropper")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, server.psql(dropped)) == (0, "")
 
 
 @pytest.mark.server

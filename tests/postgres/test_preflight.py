@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from wal2lake.postgres.connection import Connection, connect, replication_connection
-from wal2lake.postgres.preflight import Finding, preflight
+from wal2lake.postgres.findings import Finding
+from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import create_physical_slot, create_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 

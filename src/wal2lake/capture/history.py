@@ -28,17 +28,16 @@ import numpy as np
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.columnar.headers import BEGIN, COMMIT, DELETE, INSERT, ORIGIN, TRUNCATE, UPDATE, MessageColumns
-from wal2lake.errors import ConnectError, LogMismatchError
+from wal2lake.errors import BEGIN_ANEW, ConnectError, LogMismatchError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.postgres.connection import Connection, mapped_errors
 
 _CHANGES = (INSERT, UPDATE, DELETE, TRUNCATE, ORIGIN)
 _CURE = (
-    "If the newer data directory is at hand, put it back. Otherwise every table must be read again: remove the slot"
-    " (`wal2lake drop`) and the log{}, and run again: the tables are copied anew."
+    f"If the newer data directory is at hand, put it back. Otherwise every table must be read again:{{}} {BEGIN_ANEW}."
 )
-_AHEAD = ", move the lake's tables away, which are ahead of the server"  # landing refuses to replace such a table
+_AHEAD = " move the lake's tables away, which are ahead of the server;"  # landing refuses to replace such a table
 
 
 class _Transaction(NamedTuple):

@@ -23,12 +23,12 @@ from wal2lake.changelog.places import SLOT
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.config import Config
-from wal2lake.errors import InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
+from wal2lake.errors import BEGIN_ANEW, InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
-from wal2lake.postgres.preflight import Finding
+from wal2lake.postgres.findings import Finding
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import (
     SlotState,
@@ -101,8 +101,8 @@ def check_position(state: SlotState, durable: LSN) -> LSN:
         raise LogMismatchError(
             f"The slot {state.slot_name} stands at {confirmed}, ahead of the change log, which ends at {durable}:"
             " changes between them are lost to the log.",
-            hint="If an older copy of the log was restored, restore the newest. Otherwise drop the slot and the log"
-            " (`wal2lake drop`) and run again: the tables are copied anew.",
+            hint="If an older copy of the log was restored, restore the newest. Otherwise every table must be read"
+            f" again: {BEGIN_ANEW}.",
         )
     return confirmed
 
@@ -258,6 +258,5 @@ def _check_slot(state: SlotState, identity: LogIdentity) -> None:
 def _slot_gone_error(slot: str, log: ChangeLog) -> SlotMissingError:
     return SlotMissingError(
         f"The replication slot {slot} does not exist any more, but the change log {log.storage.where} continues it.",
-        hint="What happened since it was dropped is unknown. Remove the log (`wal2lake drop`) and run again: the"
-        " tables are copied anew.",
+        hint=f"What happened since it was dropped is unknown, so every table must be read again: {BEGIN_ANEW}.",
     )

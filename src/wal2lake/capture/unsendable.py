@@ -26,7 +26,7 @@ import psycopg
 
 from wal2lake.capture.startup import PLUGIN_OPTIONS
 from wal2lake.columnar.headers import COMMIT, DELETE, INSERT, ORIGIN, RELATION, TYPE, UPDATE, MessageColumns
-from wal2lake.errors import ProtocolError, Wal2LakeError
+from wal2lake.errors import BEGIN_ANEW, ProtocolError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message, write_message
@@ -36,7 +36,7 @@ from wal2lake.pgoutput.tuples import TupleColumn
 from wal2lake.postgres.connection import connect
 from wal2lake.postgres.errors import TooLargeError, UnsendableError
 
-_AGAIN = "drop slot and log (`wal2lake drop`), and run again: the tables are copied anew"
+_AGAIN = f"have every table read again: {BEGIN_ANEW}"
 _TOO_LARGE = (
     "Leave the column out of the publication (a column list, PostgreSQL 15 and later), or delete the row; then "
 )

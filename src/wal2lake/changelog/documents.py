@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from wal2lake.errors import RESYNC, LogCorruptError
+from wal2lake.errors import BEGIN_ANEW, RESYNC, LogCorruptError
 
 RESTORE: Final = (
-    "Restore it from a copy of the log's folder. Without one, remove the slot and the log (`wal2lake drop`) and run"
-    " again: the tables are copied anew."
+    f"Restore it from a copy of the log's folder. Without one, every table must be read again: {BEGIN_ANEW}."
 )
 TABLE_CURE: Final = f"Restore it from a copy of the log's folder, or give what is known of its table up. {RESYNC}"
 _CHECKSUM: Final = "crc32"

@@ -23,7 +23,7 @@ from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, 
 from wal2lake.changelog.places import BARRIERS, CONSUMERS, POSITIONS, SEGMENTS
 from wal2lake.changelog.relations import Messages, once, read_file, read_messages
 from wal2lake.changelog.trailer import with_trailer, without_trailer
-from wal2lake.errors import LogCorruptError
+from wal2lake.errors import BEGIN_ANEW, LogCorruptError
 from wal2lake.lsn import LSN
 
 FORMAT = 3
@@ -99,8 +99,7 @@ def _require_format(data: bytes, name: str) -> None:
         raise corrupt(
             name,
             f"the log was written by an earlier version of wal2lake, in format {found}, which has no checksums",
-            "Let that version go on with it; or remove the slot and the log (`wal2lake drop`) and run again: the tables"
-            " are copied anew.",
+            f"Let that version go on with it; or have every table read again: {BEGIN_ANEW}.",
         )
     if type(found) is int and found > FORMAT:
         raise corrupt(name, f"it is of format {found}, and this version of wal2lake reads {FORMAT}", "Use a newer one.")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wal2lake import files
+from wal2lake.changelog.places import EVERYTHING, WRITER_LOCK
 from wal2lake.changelog.storage import Storage, Stored, Version
 from wal2lake.errors import ConfigError
 from wal2lake.files import Trouble, disk_full, trouble
@@ -98,7 +100,7 @@ class LocalStorage:
     def prepare(self, *folders: str) -> None:
         with _explained(self.root):
             for folder in (".", *folders):
-                files.make_folder(self.root / folder)
+                files.make_folder(self.root / folder, 0o700)  # it holds the rows of every table
 
     def recover(self, *folders: str) -> None:
         with _explained(self.root):
@@ -122,6 +124,19 @@ class LocalStorage:
                 return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
         except FileNotFoundError:
             return []
+
+
+def remove_log(root: Path) -> bool:
+    """Delete the change log at ``root``, and nothing else that lies there; False when there is none, whole or not."""
+    found = [path for name in EVERYTHING if (path := root / name).exists()]
+    with _explained(root):
+        for path in found:  # killed amid this, it leaves segments without an identity, which nobody reads or adds to
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+        for left in (root / name for name in (WRITER_LOCK, _SWAP_LOCK) if found):
+            left.unlink(missing_ok=True)
+    with suppress(OSError):  # something else lies there
+        root.rmdir()
+    return bool(found)
 
 
 def storage_at(place: str | Path | Storage) -> Storage:

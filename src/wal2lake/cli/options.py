@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from wal2lake.cli.output import say
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
 
@@ -61,6 +63,8 @@ _SPARK: dict[str, Any] = {
     "master": Annotated[str | None, _option("Spark's master, as local[2,4] or spark://host:7077.", "--master")],
     "spark_conf": Annotated[list[str] | None, _option("A Spark setting NAME=VALUE; may be repeated.", "--conf")],
 }
+_SAYING = {"source.dsn", "log.path"}  # with either, a command knows what to work on
+_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGDATABASE", "PGUSER")
 _PLACES = {
     "dsn": "source.dsn",
     "publication": "source.publication",
@@ -131,7 +135,28 @@ def resolve(
     overrides.update((f"spark.{name}", value) for name, value in (_pair("--conf", item) for item in spark_conf or ()))
     if config_file is None and DEFAULT_FILE.exists():
         config_file = DEFAULT_FILE
+    if config_file is None:
+        _require_said(overrides)
     return Config.load(config_file, overrides)
+
+
+def _require_said(overrides: Mapping[str, Any]) -> None:
+    """Without a file something else must say what to work on, or the command was called in the wrong folder.
+
+    Raises ConfigError where nothing does. Where libpq's variables alone name a server, the rest is worth a word.
+    """
+    if _SAYING & set(overrides) or any(name.startswith("WAL2LAKE_") for name in os.environ):
+        return
+    here = Path.cwd()
+    missing = f"There is no {DEFAULT_FILE} in {here}"
+    if any(name in os.environ for name in _LIBPQ):
+        say(f"{missing}: the server is that of the PG* variables, everything else as it is by default.")
+        return
+    above = next((folder for folder in here.parents if (folder / DEFAULT_FILE).exists()), None)
+    hint = "`wal2lake init` writes one, -c names another; a --dsn alone, or PGHOST, will do as well."
+    if above is not None:
+        hint = f"The next one is in {above}: go there, or name it with -c {above / DEFAULT_FILE}."
+    raise ConfigError(f"{missing}.", hint=hint)
 
 
 def _pair(flag: str, item: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from wal2lake.cli.interrupts import answer
 from wal2lake.cli.options import with_config, with_spark_config
 from wal2lake.cli.output import err_console, print_json, say
 from wal2lake.config import Config
@@ -23,6 +24,14 @@ from wal2lake.run.supervisor import Supervisor
 from wal2lake.signals import on_signals, stop_on_signals
 
 _TICK_S = 0.25
+_KILL_S = 10.0  # what a second Ctrl-C kills is gone by then, on any machine
+_STOPPING = {
+    role: f"Stopping: {what} first. Ctrl-C again ends at once; nothing is lost either way."
+    for role, what in (
+        ("pipeline", "the batch in hand is finished"),
+        ("capture", "what has arrived is made durable"),
+    )
+}
 
 
 @with_spark_config
@@ -34,17 +43,13 @@ def run(config: Config) -> None:
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
     supervisor = Supervisor(config)
-    with stop_on_signals() as stop:
+    with answer(_STOPPING["pipeline"], grace_s=_KILL_S), stop_on_signals() as stop:
         supervisor.start()
         try:
             with View(err_console) as view:
                 while not stop.wait(_TICK_S):
                     supervisor.tick()
                     view.show(*supervisor.progress())
-                say(
-                    "Stopping: the batch in hand is finished first."
-                    " Ctrl-C again ends at once; nothing is lost either way."
-                )
         finally:
             with on_signals(supervisor.kill):
                 supervisor.stop()
@@ -65,7 +70,7 @@ def pipeline(config: Config) -> None:
 
 def _run_alone(role: str, config: Config) -> None:
     configure_logging()
-    with stop_on_signals() as stop:
+    with answer(_STOPPING[role]), stop_on_signals() as stop:
         say(f"Running {role}; Ctrl-C ends it cleanly.")
         with _showing_progress(role, config.log.path):
             ROLES[role](config, stop)
@@ -102,7 +107,8 @@ def demo(
     from wal2lake.demo.shop import DemoOptions, run_demo  # noqa: PLC0415 - the core installs without Arrow and Spark
 
     started = time.monotonic()
-    summary = run_demo(DemoOptions(folder=folder, seconds=seconds, seed=seed), err_console)
+    with answer("Ending: its processes and its server are stopped first.", grace_s=_KILL_S):
+        summary = run_demo(DemoOptions(folder=folder, seconds=seconds, seed=seed), err_console)
     if as_json:
         print_json({**summary, "seconds": round(time.monotonic() - started, 1)})
     if not summary["verified"]:

@@ -6,22 +6,30 @@ import json
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from wal2lake.changelog.local import remove_log, storage_at
+from wal2lake.changelog.places import IDENTITY, WRITER_LOCK, pipeline_lock
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
-from wal2lake.errors import ConfigError, RightsError
+from wal2lake.errors import ConfigError, InterruptedByUser, RightsError, SlotInUseError
+from wal2lake.extras import missing_extra
 from wal2lake.names import printable
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
-from wal2lake.postgres.preflight import preflight
+from wal2lake.postgres.findings import Finding, as_script
+from wal2lake.postgres.preflight import LOCK_TIMEOUT, preflight, published_bytes
 from wal2lake.postgres.slots import slot_state
+from wal2lake.retry import retry_while_in_use
+from wal2lake.run.readiness import readiness
 from wal2lake.wire.command_text import quote_identifier
 
+PATIENCE_S = 3.0  # for the walsender of a capture that has just ended
 _MARKS = {"ok": Text("ok", "green"), "warning": Text("warn", "yellow"), "error": Text("error", "red")}
 
 
@@ -54,57 +62,111 @@ def write_config(path: Path, **values: str) -> None:
 
 @with_config
 def check(
-    config: Config, as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that mends, for psql; what is to be decided as comments.")
+    ] = False,
 ) -> None:
-    """See whether the server is ready, and whether the change log is of it; findings come with the SQL that mends."""
-    findings = preflight(config.source.dsn, config.source.publication, config.source.slot)
-    if Path(config.log.path).exists() or Path(config.lake.path).exists():
-        from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
+    """See whether server and machine are ready, and whether the change log is of that server; changes nothing.
 
-        findings += change_log_findings(config)
-    failed = any(not finding.ok and finding.level == "error" for finding in findings)
+    Findings come with the SQL that mends. Example: wal2lake check --sql | psql -d shop -U postgres
+    """
+    if as_json and as_sql:
+        raise ConfigError("--json and --sql exclude each other.")
+    source = config.source
+    findings = preflight(source.dsn, source.publication, source.slot)
+    findings += _change_log(config)
+    findings += readiness(config, published_bytes(source.dsn, source.publication))
+    failed = any(finding.level == "error" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
+    elif as_sql:
+        typer.echo(as_script(findings))
     else:
-        table = Table("", "check", "finding", box=None)
-        for finding in findings:
-            text = Text(printable(finding.text))
-            if finding.sql:
-                text.append(f"\n{printable(finding.sql)}", style="bold")
-            table.add_row(_MARKS[finding.level], finding.name, text)
-        console.print(table)
+        console.print(_table(findings))
         say("Not ready: mend what is marked error." if failed else "Ready. Next: wal2lake run")
     if failed:
         raise typer.Exit(1)
+
+
+def _change_log(config: Config) -> list[Finding]:
+    if not (Path(config.log.path).exists() or Path(config.lake.path).exists()):
+        return []
+    try:
+        from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        return [Finding("change_log", "warning", f"The change log cannot be looked at. {missing}")]
+    return change_log_findings(config)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table("", "check", "finding", box=None)
+    for finding in findings:
+        text = Text(printable(finding.text))
+        if finding.sql:
+            text.append(f"\n{printable(finding.sql)}", style="bold")
+        table.add_row(_MARKS[finding.level], finding.name, text)
+    return table
 
 
 @with_config
 def drop(
     config: Config,
     with_publication: Annotated[bool, typer.Option("--with-publication", help="Drop the publication as well.")] = False,
+    with_log: Annotated[bool, typer.Option("--with-log", help="Delete the change log as well, to begin anew.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove the replication slot (and the publication) from the server; the lake and the log stay."""
-    slot = config.source.slot
+    """Remove the replication slot (and the publication, and the change log): all of it or nothing. The lake stays."""
+    publication = config.source.publication if with_publication else None
+    log = Path(config.log.path)
+    _require_unused(config)
     if not yes:
-        _ask_to_drop(slot, config.source.publication if with_publication else None)
-    with connect(config.source.dsn, application_name="wal2lake drop", writable=True) as connection, mapped_errors():
-        if with_publication:
-            _require_own(connection, config.source.publication)
-        if slot_state(connection, slot) is None:
-            say(f"There is no slot {slot}.")
+        _ask_to_drop(config.source.slot, publication, log if with_log else None)
+    retry_while_in_use(lambda: _drop_from_server(config.source, publication), PATIENCE_S, Event())
+    if with_log:
+        say(f"Deleted the change log {log}." if remove_log(log) else f"There is no change log {log}.")
+    elif (log / IDENTITY).exists():
+        say(f"The change log {log} belonged to that slot: `wal2lake drop --with-log` deletes it, to begin anew.")
+
+
+def _drop_from_server(source: SourceConfig, publication: str | None) -> None:
+    """The publication first, and for good only when the slot is gone, whose end no transaction takes back."""
+    settings = {"lock_timeout": LOCK_TIMEOUT}
+    said = []
+    with (
+        connect(source.dsn, application_name="wal2lake drop", settings=settings, writable=True) as connection,
+        mapped_errors(),
+        connection.transaction(),
+    ):
+        if publication is not None and _require_own(connection, publication):
+            connection.execute(f"DROP PUBLICATION {quote_identifier(publication)}".encode())
+            said.append(f"Dropped the publication {publication}.")
+        elif publication is not None:
+            said.append(f"There is no publication {publication}.")
+        if slot_state(connection, source.slot) is None:
+            said.append(f"There is no slot {source.slot}.")
         else:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-            say(f"Dropped the slot {slot}.")
-        if with_publication:
-            connection.execute(f"DROP PUBLICATION IF EXISTS {quote_identifier(config.source.publication)}")
-            say(f"Dropped the publication {config.source.publication}.")
-    if Path(config.log.path).exists():
-        say(f"Delete {config.log.path} before you begin again: it belongs to that slot.")
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
+            said.append(f"Dropped the slot {source.slot}.")
+    for sentence in said:
+        say(sentence)
 
 
-def _require_own(connection: Connection, publication: str) -> None:
-    """Raise RightsError, before anything is dropped, for a publication that only others may drop."""
+def _require_unused(config: Config) -> None:
+    """Raise SlotInUseError while a process of ours works on the log."""
+    storage = storage_at(config.log.path)
+    for lock, who in ((WRITER_LOCK, "Capture"), (pipeline_lock(config.pipeline.name), "The pipeline")):
+        if storage.is_locked(lock):
+            hint = "Stop it first."
+            raise SlotInUseError(f"{who} runs on the change log {storage.where}, so nothing was dropped.", hint=hint)
+
+
+def _require_own(connection: Connection, publication: str) -> bool:
+    """Whether there is such a publication. Raises RightsError for one that only others may drop."""
     sql = "SELECT pg_get_userbyid(pubowner), pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s"
     row = connection.execute(sql, [publication]).fetchone()
     if row is not None and not row[1]:
@@ -113,13 +175,20 @@ def _require_own(connection: Connection, publication: str) -> None:
             hint="Leave out --with-publication, and have its owner run"
             f" DROP PUBLICATION {quote_identifier(publication)}; afterwards.",
         )
+    return row is not None
 
 
-def _ask_to_drop(slot: str, publication: str | None) -> None:
-    what = f"the slot {slot}" + (f" and the publication {publication}" if publication else "")
+def _ask_to_drop(slot: str, publication: str | None, log: Path | None) -> None:
+    what, lost = f"the slot {slot}", "in the change log" if log is None else "in the lake"
+    if publication is not None:
+        what += f" and the publication {publication}"
+    if log is not None:
+        what += f", and delete the change log {log}"
     try:
-        agreed = typer.confirm(f"Drop {what}? What is not in the change log yet is lost to this pipeline.")
-    except typer.Abort:
+        agreed = typer.confirm(printable(f"Drop {what}? What is not {lost} yet is lost to this pipeline."))
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise InterruptedByUser("Interrupted; nothing was dropped.") from None
         raise ConfigError("drop asks first, and nobody answered.", hint="--yes drops without asking.") from None
     if not agreed:
         raise typer.Abort

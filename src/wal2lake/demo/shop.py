@@ -22,6 +22,7 @@ from wal2lake.monitor.progress import Progress, read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.supervisor import Supervisor
 from wal2lake.run.verifying import show_report, verify_beside
+from wal2lake.signals import on_signals
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 _MARK = ".wal2lake-demo"
@@ -51,7 +52,8 @@ def run_demo(options: DemoOptions, console: Console) -> dict[str, Any]:
         try:
             return _Demo(options, config, supervisor, console).run()
         finally:
-            supervisor.stop()
+            with on_signals(supervisor.kill):
+                supervisor.stop()
 
 
 def shop_config(dsn: str, folder: Path) -> Config:

@@ -62,6 +62,7 @@ class Pipeline:
             log.release(self._config.pipeline.name, position)  # before any snapshot: what comes after it must stay
             progress = ProgressTracker(self._config, position, self._waiting, self._reading)
             with exclusive(self._config, self._stop), progress.recording_end(self._stop), ExitStack() as stack:
+                self._waiting.check_for_interrupts()
                 with Ticker(progress.write, STATUS_S):  # Spark may need a while
                     jobs = stack.enter_context(self._engine)
                 self._waiting.check_for_interrupts()

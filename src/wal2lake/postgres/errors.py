@@ -21,6 +21,7 @@ from psycopg import pq
 from psycopg.errors import Diagnostic
 
 from wal2lake.errors import (
+    BEGIN_ANEW,
     AuthError,
     ConfigError,
     ConnectError,
@@ -76,11 +77,11 @@ _BY_SQLSTATE: dict[str, _Rule] = {
 
 _LOST: _Rule = (
     SlotLostError,
-    "Drop the slot and begin again with a new snapshot; raise max_slot_wal_keep_size.",
+    f"Drop the slot and begin again with a new snapshot (of a pipeline: {BEGIN_ANEW}); raise max_slot_wal_keep_size.",
 )
 _MISSING: _Rule = (
     SlotMissingError,
-    "It was dropped, or never made: begin again with a new slot and snapshot.",
+    f"It was dropped, or never made: begin again with a new slot and snapshot (of a pipeline: {BEGIN_ANEW}).",
 )
 _NOT_READY: _Rule = (ServerConfigError, "Bring the server to the state that it names, then try again.")
 _WAL_LEVEL: _Rule = (
@@ -96,7 +97,7 @@ _PUBLICATION: _Rule = (
     PublicationError,
     "It must be there when a row is changed, or the change cannot be streamed. If it was missing for a while, what"
     " changed meanwhile must be read from the tables: make it (CREATE PUBLICATION … FOR TABLE …), drop the slot, and"
-    " begin again with a new slot and snapshot (of a pipeline: `wal2lake drop`, remove the log, and run again).",
+    f" begin again with a new slot and snapshot (of a pipeline: {BEGIN_ANEW}).",
 )
 
 _NO_UTF8: _Rule = (
@@ -114,7 +115,10 @@ _PUBLICATION_NAMES: _Rule = (
     ' double quotes ("My shop", with each quote in it doubled).',
 )
 
-_REMOVED: _Rule = (SlotLostError, "WAL that is needed was removed: begin again with a new slot and snapshot.")
+_REMOVED: _Rule = (
+    SlotLostError,
+    f"WAL that is needed was removed: begin again with a new slot and snapshot (of a pipeline: {BEGIN_ANEW}).",
+)
 _NO_PLUGIN: _Rule = (ServerConfigError, "Install the output plugin on the server, or choose one that it has.")
 _NOT_PHYSICAL: _Rule = (ServerConfigError, "Only physical slots can be read; `wal2lake slots list` shows the others.")
 

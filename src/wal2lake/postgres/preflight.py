@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from wal2lake.errors import LockedError, PublicationError, Wal2LakeError
-from wal2lake.postgres.catalog import PublishedTable, published_tables
+from wal2lake.errors import BEGIN_ANEW, LockedError, PublicationError, Wal2LakeError
+from wal2lake.postgres import preflight_tables as tables
+from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.connection import (
     PLAINTEXT,
     PLAINTEXT_CURE,
@@ -24,51 +23,14 @@ from wal2lake.postgres.connection import (
     plaintext_to,
     replication_connection,
 )
-from wal2lake.postgres.slots import SlotState, slot_states
-from wal2lake.wire.command_text import quote_identifier, quote_string
-
-Level = Literal["ok", "warning", "error"]
+from wal2lake.postgres.findings import Finding, Probe, sql_name
+from wal2lake.postgres.slots import slot_states
+from wal2lake.wire.command_text import quote_string
 
 _SHORT_TIMEOUT_MS = 5000
+_WHOLE_ENCODINGS = ("UTF8", "LATIN1")  # whatever is in them has its UTF-8
 LONG_TRANSACTION_S = 10
 LOCK_TIMEOUT = "5s"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One answer. ``name`` is stable; ``text`` a sentence; ``sql`` what mends it, where SQL can."""
-
-    name: str
-    level: Level
-    text: str
-    sql: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """True unless something should be done."""
-        return self.level == "ok"
-
-
-@dataclass
-class Probe:
-    """What the checks look at, read once."""
-
-    dsn: str
-    connection: Connection
-    publication: str
-    slot_name: str
-    role: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
-    slots: list[SlotState] = field(default_factory=list)
-    tables: list[PublishedTable] | None = None
-    locked: LockedError | None = None
-
-    def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return self.connection.execute(sql.encode(), parameters).fetchall()
-
-    @property
-    def slot(self) -> SlotState | None:
-        return next((slot for slot in self.slots if slot.slot_name == self.slot_name), None)
 
 
 def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
@@ -81,6 +43,26 @@ def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
     with contextlib.closing(opened) as connection, mapped_errors():
         probe = _probe(dsn, connection, publication, slot)
         return [finding for check in CHECKS for finding in check(probe)]
+
+
+def published_bytes(dsn: str, publication: str) -> int | None:
+    """What the published tables take on the server, TOAST included; None where that cannot be told now."""
+    settings = {"lock_timeout": LOCK_TIMEOUT}
+    opened = connect(dsn, application_name="wal2lake check", settings=settings)
+    with contextlib.closing(opened) as connection, contextlib.suppress(LockedError), mapped_errors():
+        row = connection.execute(_BYTES, [publication]).fetchone()
+        return None if row is None else int(row[0])
+    return None
+
+
+_BYTES = """
+SELECT coalesce(sum(pg_table_size(coalesce(t.relid, c.oid))), 0)::bigint
+  FROM pg_publication_tables p
+  JOIN pg_namespace n ON n.nspname = p.schemaname
+  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+  LEFT JOIN LATERAL pg_partition_tree(c.oid) t ON true
+ WHERE p.pubname = %s
+"""
 
 
 def _probe(dsn: str, connection: Connection, publication: str, slot: str) -> Probe:
@@ -107,6 +89,19 @@ def _server(probe: Probe) -> Iterator[Finding]:
         yield Finding("server", "ok", f"PostgreSQL {shown}.")
 
 
+def _encoding(probe: Probe) -> Iterator[Finding]:
+    """Text travels as UTF-8, into which the server converts."""
+    encoding = probe.settings["server_encoding"]
+    if encoding in _WHOLE_ENCODINGS:
+        yield Finding("server_encoding", "ok", f"server_encoding is {encoding}.")
+    elif encoding == "SQL_ASCII":
+        text = "server_encoding is SQL_ASCII: the server checks no text, and a table with one that is no UTF-8 is left out."
+        yield Finding("server_encoding", "warning", text)
+    else:
+        text = f"server_encoding is {encoding}: a table with a character that has no counterpart in UTF-8 is left out."
+        yield Finding("server_encoding", "warning", text)
+
+
 def _wal_level(probe: Probe) -> Iterator[Finding]:
     level = probe.settings["wal_level"]
     if level == "logical":
@@ -123,7 +118,7 @@ def _replication(probe: Probe) -> Iterator[Finding]:
             yield Finding("replication", "ok", f"Role {probe.role} can open a replication connection.")
     except Wal2LakeError as error:
         entitled = probe.query("SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user")[0][0]
-        cure = None if entitled else f"ALTER ROLE {quote_identifier(probe.role)} REPLICATION;"
+        cure = None if entitled else f"ALTER ROLE {sql_name(probe.role)} REPLICATION;"
         yield Finding("replication", "error", f"No replication connection can be opened. {error}", cure)
 
 
@@ -141,19 +136,9 @@ def _superuser(probe: Probe) -> Iterator[Finding]:
     if probe.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")[0][0]:
         text = f"Role {probe.role} is a superuser: choose one that may just replicate, and read the published tables."
         cure = "CREATE ROLE wal2lake LOGIN REPLICATION;  -- then GRANT it SELECT on the tables, and name it in the DSN"
-        yield Finding("superuser", "warning", text, cure)
+        yield Finding("superuser", "warning", text, cure, choice=True)
     else:
         yield Finding("superuser", "ok", f"Role {probe.role} is no superuser.")
-
-
-def _planned_code(probe: Probe) -> Iterator[Finding]:
-    """The planner runs the constant parts of a table's index and statistics expressions, as whoever reads the table."""
-    oids = [table.relation_id for table in probe.tables or ()]
-    for (table,) in probe.query(_EXPRESSIONS_OF_USERS, oids):
-        text = (
-            f"Indexes or statistics of {table} call functions that are not PostgreSQL's: their owner can have code run"
-        )
-        yield Finding("planned_code", "warning", f"{text} as the role {probe.role}, whenever the table is read.")
 
 
 def _slots_free(probe: Probe) -> Iterator[Finding]:
@@ -177,75 +162,6 @@ def _senders_free(probe: Probe) -> Iterator[Finding]:
         yield Finding("max_wal_senders", "error", f"{text} PostgreSQL must restart after the change.", cure)
 
 
-def _publication(probe: Probe) -> Iterator[Finding]:
-    name = quote_identifier(probe.publication)
-    if probe.locked is not None:
-        text = f"The tables of publication {probe.publication} cannot be looked at now. {probe.locked}"
-        yield Finding("publication", "error", text)
-        return
-    if probe.tables is None:
-        text = f"There is no publication {probe.publication} in database {probe.connection.info.dbname}."
-        cure = f"CREATE PUBLICATION {name} FOR TABLE …;  -- or FOR ALL TABLES, as superuser"
-        yield Finding("publication", "error", text, cure)
-        return
-    if not probe.tables:
-        yield Finding("publication", "warning", f"Publication {probe.publication} has no tables.",
-                      f"ALTER PUBLICATION {name} ADD TABLE …;")  # fmt: skip
-    sql = "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s"
-    flags = probe.query(sql, probe.publication)[0]
-    kinds = dict(zip(("insert", "update", "delete", "truncate"), flags, strict=True))
-    missing = [kind for kind, published in kinds.items() if not published]
-    if missing:
-        text = f"Publication {probe.publication} leaves out {', '.join(missing)}: the lake will not see them."
-        yield Finding("publication", "warning", text, f"ALTER PUBLICATION {name} SET (publish = '{', '.join(kinds)}');")
-    elif probe.tables:
-        count = len(probe.tables)
-        yield Finding(
-            "publication", "ok", f"Publication {probe.publication} has {count} table{'' if count == 1 else 's'}."
-        )
-
-
-def _select(probe: Probe) -> Iterator[Finding]:
-    """The snapshot reads the tables: USAGE on the schema, SELECT on the whole table, no row security."""
-    role = quote_identifier(probe.role)
-    found = False
-    for table in probe.tables or []:
-        usage, select, filtered = probe.query(_RIGHTS, table.namespace, *[table.relation_id] * 2)[0]
-        refusals = (
-            (not usage, f"may not use schema {table.namespace}",
-             f"GRANT USAGE ON SCHEMA {quote_identifier(table.namespace)} TO {role};"),
-            (not select, f"may not read {table}", f"GRANT SELECT ON {table.quoted} TO {role};"),
-            (filtered, f"sees {table} through row security, which replication does not know",
-             f"ALTER ROLE {role} BYPASSRLS;"),
-        )  # fmt: skip
-        for refused, what, cure in refusals:
-            if refused:
-                found = True
-                yield Finding("select", "error", f"Role {probe.role} {what}.", cure)
-    if probe.tables and not found:
-        yield Finding("select", "ok", f"Role {probe.role} may read every published table.")
-
-
-_RIGHTS = """
-SELECT has_schema_privilege(%s, 'USAGE'), has_table_privilege(%s::oid, 'SELECT'), row_security_active(%s::oid)
-"""
-
-
-def _replica_identity(probe: Probe) -> Iterator[Finding]:
-    """Without a replica identity PostgreSQL refuses UPDATE and DELETE on a table that publishes them."""
-    without = 0
-    for table in probe.tables or []:
-        if any(column.key for column in table.columns):
-            continue
-        without += 1
-        reason = "REPLICA IDENTITY NOTHING" if table.replica_identity == "n" else "no primary key"
-        text = f"{table} has {reason}: only inserts replicate; its updates and deletes fail on the source."
-        cure = f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL;  -- or ADD PRIMARY KEY (…)"
-        yield Finding("replica_identity", "warning", text, cure)
-    if probe.tables and not without:
-        yield Finding("replica_identity", "ok", "Every published table has a replica identity.")
-
-
 def _slot(probe: Probe) -> Iterator[Finding]:
     slot, name = probe.slot, probe.slot_name
     drop = f"SELECT pg_drop_replication_slot({quote_string(name)});"
@@ -253,10 +169,11 @@ def _slot(probe: Probe) -> Iterator[Finding]:
         yield Finding("slot", "ok", f"Slot {name} does not exist; the first run makes it.")
     elif slot.lost:
         reason = slot.invalidation_reason or "WAL that it needs was removed"
-        yield Finding("slot", "error", f"Slot {name} is lost ({reason}): begin again with a new snapshot.", drop)
+        text = f"Slot {name} is lost ({reason}), so every table must be read again: {BEGIN_ANEW}."
+        yield Finding("slot", "error", text)
     elif slot.plugin != "pgoutput" or slot.database != probe.connection.info.dbname:
         text = f"Slot {name} belongs to plugin {slot.plugin}, database {slot.database}: choose another name."
-        yield Finding("slot", "error", text, drop)
+        yield Finding("slot", "error", text, drop, choice=True)
     elif slot.unfinished:
         text = f"Slot {name} is being made by server process {slot.active_pid}, which waits for running transactions."
         yield Finding("slot", "warning", text)
@@ -274,7 +191,7 @@ def _limits(probe: Probe) -> Iterator[Finding]:
     if probe.settings["max_slot_wal_keep_size"] == "-1":
         text = "max_slot_wal_keep_size is unlimited: a consumer that is gone for long fills the server's disk."
         cure = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
-        yield Finding("max_slot_wal_keep_size", "warning", text, cure)
+        yield Finding("max_slot_wal_keep_size", "warning", text, cure, choice=True)
     else:
         yield Finding("max_slot_wal_keep_size", "ok", "max_slot_wal_keep_size bounds the WAL that slots keep.")
     timeout = int(probe.settings["wal_sender_timeout"])
@@ -297,11 +214,12 @@ def _long_transactions(probe: Probe) -> Iterator[Finding]:
     for pid, seconds in probe.query(_RUNNING, LONG_TRANSACTION_S):
         waiting += 1
         text = f"Making the slot waits for the transaction of process {pid}, open for {seconds or '?'} s."
-        yield Finding("long_transactions", "warning", text, f"SELECT pg_terminate_backend({pid});")
+        yield Finding("long_transactions", "warning", text, f"SELECT pg_terminate_backend({pid});", choice=True)
     for (gid,) in probe.query("SELECT gid FROM pg_prepared_xacts"):
         waiting += 1
         text = f"Making the slot waits for the prepared transaction {gid}."
-        yield Finding("long_transactions", "warning", text, f"COMMIT PREPARED {quote_string(gid)};  -- or ROLLBACK")
+        cure = f"COMMIT PREPARED {quote_string(gid)};  -- or ROLLBACK PREPARED"
+        yield Finding("long_transactions", "warning", text, cure, choice=True)
     if not waiting:
         yield Finding("long_transactions", "ok", "No long transaction holds up the making of the slot.")
 
@@ -313,18 +231,8 @@ SELECT l.pid, extract(epoch FROM now() - a.xact_start)::bigint
    AND coalesce(a.xact_start < now() - make_interval(secs => %s), true)
 """
 
-# Objects from OID 16384 on are made by users.
-_EXPRESSIONS_OF_USERS = """
-WITH expression(relation, class, object) AS (
-    SELECT indrelid, 'pg_class'::regclass, indexrelid FROM pg_index
-    UNION ALL SELECT stxrelid, 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext)
-SELECT DISTINCT e.relation::regclass::text FROM expression e
-  JOIN pg_depend d ON d.classid = e.class AND d.objid = e.object
- WHERE e.relation = ANY (%s) AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.refobjid >= 16384
- ORDER BY 1
-"""
-
 CHECKS: tuple[Callable[[Probe], Iterator[Finding]], ...] = (
-    _server, _wal_level, _replication, _encryption, _superuser, _planned_code, _slots_free, _senders_free, _publication,
-    _select, _replica_identity, _slot, _limits, _long_transactions,
+    _server, _encoding, _wal_level, _replication, _encryption, _superuser, tables.planned_code, _slots_free,
+    _senders_free, tables.publication, tables.partitions, tables.select, tables.default_privileges,
+    tables.replica_identity, tables.case_twins, _slot, _limits, _long_transactions,
 )  # fmt: skip

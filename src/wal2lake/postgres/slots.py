@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from wal2lake.errors import ConnectError, SlotInUseError, SlotLostError, SlotMissingError
+from wal2lake.errors import BEGIN_ANEW, ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, execute, mapped_errors
 from wal2lake.postgres.exchange import PGconn
@@ -216,7 +216,7 @@ def require_slot(connection: Connection, name: str) -> SlotState:
         reason = state.invalidation_reason or "WAL that it needs was removed (max_slot_wal_keep_size)"
         raise SlotLostError(
             f"The replication slot {name} is lost: {reason}.",
-            hint=f"SELECT pg_drop_replication_slot('{name}'), and begin again with a new snapshot.",
+            hint=f"Drop it and begin again with a new slot and snapshot (of a pipeline: {BEGIN_ANEW}).",
         )
     if state.unfinished:
         raise SlotUnfinishedError(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
+from wal2lake.extras import missing_extra
 from wal2lake.run.logs import configure_logging
 from wal2lake.signals import stop_on_signals
 
@@ -41,12 +42,18 @@ def run_role(role: str, config: Config, stop: threading.Event) -> int:
     try:
         ROLES[role](config, stop)
     except Wal2LakeError as error:
-        code = EXIT_TRANSIENT if error.transient else error.exit_code
-        print(
-            ERROR_PREFIX + json.dumps({"error": str(error), "exit_code": error.exit_code}), file=sys.stderr, flush=True
-        )
-        return code
+        return _tell(error)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        return _tell(missing)
     return 0
+
+
+def _tell(error: Wal2LakeError) -> int:
+    print(ERROR_PREFIX + json.dumps({"error": str(error), "exit_code": error.exit_code}), file=sys.stderr, flush=True)
+    return EXIT_TRANSIENT if error.transient else error.exit_code
 
 
 def _stop_with_parent(stop: threading.Event) -> None:

@@ -21,6 +21,9 @@ from typing import IO
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from wal2lake.errors import InterruptedByUser
+from wal2lake.signals import interruptible
+
 # Spark itself asks for the module, and the JVM warns of it at each start; nobody can act on it.
 _INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
@@ -28,7 +31,10 @@ _ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM with ``settings``, unless this process has one. Raises PySparkException when it does not start."""
+    """Start the JVM with ``settings``, unless this process has one.
+
+    Raises PySparkException when it does not start, InterruptedByUser at a signal meanwhile.
+    """
     if SparkContext._gateway is not None:  # noqa: SLF001 - as PySpark asks; there is no public name for it
         return
     reading, writing = os.pipe()
@@ -36,14 +42,16 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         target=_forward_stderr, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True
     )
     forwarder.start()
-    try:
-        with _submit_arguments(settings):
-            gateway = launch_gateway(popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
-    except BaseException:
-        os.close(writing)
-        forwarder.join(2.0)  # why Java did not start is said before anybody says that it did not
-        raise
-    os.close(writing)
+    with os.fdopen(writing, "wb") as stderr:
+        try:
+            with _submit_arguments(settings), interruptible():
+                gateway = launch_gateway(popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+        except KeyboardInterrupt:  # Java ends by itself: nobody holds the other end of its standard input any more
+            raise InterruptedByUser("Stopped while Java was being started.") from None
+        except BaseException:
+            stderr.close()
+            forwarder.join(2.0)  # why Java did not start is said before anybody says that it did not
+            raise
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -25,28 +26,35 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 def build_session(config: Config) -> SparkSession:
     """Start a session, or return the one that runs, with ``session_settings(config)``.
 
-    Workers run this interpreter unless [spark] names another (``pyspark.python``). Raises SparkError when no Java
-    fits or Spark does not start.
+    Workers run what [spark] names (``pyspark.python``), or PYSPARK_PYTHON, or else this interpreter: Spark itself would
+    take the PATH's, where wal2lake need not be. Raises SparkError when no Java fits or Spark does not start, and
+    InterruptedByUser at a signal while Java starts.
     """
     settings = session_settings(config)
-    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = _workers_python(settings)
     os.environ["JAVA_HOME"] = str(find_java())
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
+        start_jvm(settings)
         with _keeping_sigint_handler():
-            start_jvm(settings)
-            return builder.getOrCreate()
+            SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        return builder.getOrCreate()
     except PySparkException as error:
         raise SparkError(
             f"Spark did not start: {error}.", hint="What Java printed above says why; see also [spark]."
         ) from error
 
 
+def _workers_python(settings: Mapping[str, str]) -> str:
+    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
 @contextlib.contextmanager
 def _keeping_sigint_handler() -> Iterator[None]:
-    """Spark takes SIGINT for itself when it starts in the main thread; who had a handler of their own keeps it."""
+    """Spark takes SIGINT for itself when its context begins in the main thread; who had a handler of their own keeps
+    it."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

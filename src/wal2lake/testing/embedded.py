@@ -93,6 +93,7 @@ class EmbeddedPostgres:
                 self._initialize()
             self.start()
         except BaseException:
+            self.stop()
             self._remove()
             raise
         return self
