@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.changelog.conftest import IDENTITY
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
-from wal2lake.spark.session import session_settings
+from wal2lake.spark.session import session_settings, workers_python
 
 
 def test_the_users_settings_win() -> None:
@@ -22,17 +26,42 @@ def test_a_cluster_keeps_its_own_addresses_and_checkpoints() -> None:
     assert not any(name.startswith(("spark.driver.", "spark.sql.streaming.")) for name in settings)
 
 
-CTRL_C = """
-import signal
+SCRIPT = """
+import signal, sys
 from wal2lake.config import Config
 from wal2lake.spark.session import build_session
 signal.signal(signal.SIGINT, lambda *_: print("ours"))
-build_session(Config(spark={"spark.master": "local[1]"}))
+spark = build_session(Config(spark={"spark.master": "local[1]"}))
 signal.raise_signal(signal.SIGINT)
+print(spark.read.format("wal2lake").load(sys.argv[1]).count())
 """
 
 
 @pytest.mark.spark
-def test_ctrl_c_stays_with_the_command_when_spark_starts() -> None:
-    done = subprocess.run([sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "ours\n"), done.stderr
+def test_a_script_that_its_interpreters_path_started(tmp_path: Path) -> None:
+    """`venv/bin/python x.py`: PATH's Python has no wal2lake. And Ctrl-C stays with the script when Spark has started."""
+    ChangeLog.create(tmp_path / "log", IDENTITY)
+    (tmp_path / "x.py").write_text(SCRIPT)
+    (tmp_path / "python3").symlink_to("/bin/false")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment["PATH"] = os.pathsep.join([str(tmp_path), "/usr/local/bin", "/usr/bin", "/bin"])
+    done = subprocess.run(
+        [sys.executable, "x.py", "log"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ours\n0\n"), done.stderr
+    assert "incubator" not in done.stderr
+
+
+def test_who_names_a_python_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert workers_python({}) == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/theirs/python")
+    assert workers_python({}) == "/opt/theirs/python"
+    assert workers_python({"spark.pyspark.python": "/opt/set/python"}) == "/opt/set/python"
+
+
+def test_the_documentation_says_it_first() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    assert "PYSPARK_PYTHON" in page.split("```python", 2)[1].split("SparkSession")[0]
+    assert page.index("PYSPARK_PYTHON") < page.index("readStream")

@@ -31,7 +31,7 @@ def build_session(config: Config) -> SparkSession:
     InterruptedByUser at a signal while Java starts.
     """
     settings = session_settings(config)
-    os.environ["PYSPARK_PYTHON"] = _workers_python(settings)
+    os.environ["PYSPARK_PYTHON"] = workers_python(settings)
     os.environ["JAVA_HOME"] = str(find_java())
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -47,7 +47,8 @@ def build_session(config: Config) -> SparkSession:
         ) from error
 
 
-def _workers_python(settings: Mapping[str, str]) -> str:
+def workers_python(settings: Mapping[str, str]) -> str:
+    """The interpreter that Spark starts, for sources and tasks alike."""
     return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
