@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-def _wal2lake(*arguments: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+def _wal2lake(*arguments: str, folder: Path, code: int = 0, typed: str = "") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "wal2lake", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=400, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, capture_output=True, text=True, timeout=400, check=False, input=typed,
     )  # fmt: skip
     assert done.returncode == code, done.stderr + done.stdout
     return done
@@ -191,7 +191,18 @@ def test_a_table_left_out_and_a_slot_dropped_are_told_of(tmp_path: Path, started
             "public.t was quarantined when the pipeline was last heard of,",
         ]
         _wal2lake("drop", "--yes", folder=tmp_path)
-        _assert_one_sentence(_wal2lake("run", folder=tmp_path, code=9), "slot")
+        refused = _wal2lake("run", folder=tmp_path, code=9)
+        _assert_one_sentence(refused, "slot")
+        *before, run = re.findall(r"`wal2lake ([^`]*)`", refused.stderr)  # its hint, to the letter
+        for command in before:
+            _wal2lake(*command.split(), folder=tmp_path, typed="y\n")
+        assert run == "run"
+        server.psql("INSERT INTO t VALUES (2, 'begun anew')")
+        process = _start_run(tmp_path, started)
+        _await_rows(tmp_path, "public/t", 2)
+        server.psql("INSERT INTO t VALUES (3, 'streaming')")
+        _await_rows(tmp_path, "public/t", 3)
+        _interrupt(process)
     assert re.search(r"^wal2lake: 1 table\(s\) are quarantined\. public\.t: .*wal2lake resync", said, re.M), said
     assert "INFO Capturing from slot" in (status.parent / "capture.log").read_text()
 

@@ -39,7 +39,7 @@ print(spark.read.format("wal2lake").load(sys.argv[1]).count())
 
 @pytest.mark.spark
 def test_a_script_that_its_interpreters_path_started(tmp_path: Path) -> None:
-    """`venv/bin/python x.py`: PATH's Python has no wal2lake. And Ctrl-C stays with the script when Spark has started."""
+    """`venv/bin/python x.py`: PATH's Python has no wal2lake. Ctrl-C stays with the script when Spark has started."""
     ChangeLog.create(tmp_path / "log", IDENTITY)
     (tmp_path / "x.py").write_text(SCRIPT)
     (tmp_path / "python3").symlink_to("/bin/false")
@@ -47,7 +47,7 @@ def test_a_script_that_its_interpreters_path_started(tmp_path: Path) -> None:
     environment["PATH"] = os.pathsep.join([str(tmp_path), "/usr/local/bin", "/usr/bin", "/bin"])
     done = subprocess.run(
         [sys.executable, "x.py", "log"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "ours\n0\n"), done.stderr
     assert "incubator" not in done.stderr

@@ -95,7 +95,7 @@ def _encoding(probe: Probe) -> Iterator[Finding]:
     if encoding in _WHOLE_ENCODINGS:
         yield Finding("server_encoding", "ok", f"server_encoding is {encoding}.")
     elif encoding == "SQL_ASCII":
-        text = "server_encoding is SQL_ASCII: the server checks no text, and a table with one that is no UTF-8 is left out."
+        text = "server_encoding is SQL_ASCII: nobody checks text, and a table with one that is no UTF-8 is left out."
         yield Finding("server_encoding", "warning", text)
     else:
         text = f"server_encoding is {encoding}: a table with a character that has no counterpart in UTF-8 is left out."
