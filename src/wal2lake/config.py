@@ -26,11 +26,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Where the changes come from. ``dsn`` is libpq's (keywords or URI); empty means PGHOST, PGSERVICE …"""
+    """Where the changes come from. ``dsn`` is libpq's (keywords or URI); empty means PGHOST, PGSERVICE …
+
+    ``failover``: standbys that synchronize slots keep this one in step (PostgreSQL 17 and later).
+    """
 
     dsn: str = field(default="", repr=False)
     publication: str = "wal2lake"
     slot: str = "wal2lake"
+    failover: bool = False
 
     def __post_init__(self) -> None:
         if not _SLOT_NAME.fullmatch(self.slot):
@@ -205,16 +209,19 @@ def _coerce(name: str, default: object, value: Any) -> Any:
     try:
         if isinstance(default, tuple):
             return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+        if isinstance(default, bool):
+            return _BOOLEANS[value.lower()] if isinstance(value, str) else _BOOLEANS[value]
         if isinstance(value, bool) or (isinstance(default, str) and not isinstance(value, str)):
             raise ValueError
         if isinstance(default, int) and isinstance(value, float) and not value.is_integer():
             raise ValueError
         return cast(Callable[[Any], Any], type(default))(value)
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{name} must be {_TYPES[type(default)]}.") from None
 
 
-_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list"}
+_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list", bool: "true or false"}
+_BOOLEANS: dict[object, bool] = {"true": True, "false": False, True: True, False: False}
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -222,8 +222,8 @@ def test_a_missing_segment_is_found(open_writer: Writer, tmp_path: Path) -> None
 def test_one_writer_and_one_source(open_writer: Writer, tmp_path: Path) -> None:
     with open_writer(), pytest.raises(SlotInUseError, match=f"pid {os.getpid()}"):
         open_writer()
-    with pytest.raises(LogMismatchError, match="belongs to timeline 1"):
-        LogWriter(tmp_path / "log", replace(IDENTITY, timeline=2))
+    with pytest.raises(LogMismatchError, match="belongs to database shop"):
+        LogWriter(tmp_path / "log", replace(IDENTITY, database="other"))
     with pytest.raises(ConfigError, match="no change log"):
         ChangeLog.open(tmp_path / "nothing")
 

@@ -16,9 +16,11 @@ from wal2lake.changelog.requests import Requests
 from wal2lake.cli.main import app
 from wal2lake.errors import ConfigError, SchemaChangeError, UnrepresentableError
 from wal2lake.pipeline.loop import Pipeline
+from wal2lake.sinks.base import TargetError
 from wal2lake.tables.asking import ask
 from wal2lake.tables.exclusive import exclusive
 from wal2lake.tables.listing import list_tables
+from wal2lake.tables.target import Target
 
 pytestmark = pytest.mark.server
 
@@ -167,3 +169,26 @@ def snapshots(site: Site, name: str) -> list[str]:
         for file in (site.folder_of_lake(name) / "_delta_log").glob("*.json")
         if "wal2lake-snapshot" in file.read_text()
     ]
+
+
+def test_a_lake_of_a_server_whose_wal_was_longer_is_taken_over_by_resync(site: Site) -> None:
+    """The new server's LSNs are lower than the lake's: what it writes until they are reached is not passed over."""
+    site.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    site.publish("t")
+    site.run()
+    sink = Target.of(site.config, "public", "t").sink()
+    state = sink.state()
+    assert state is not None
+    beyond = state.applied_lsn + (1 << 40)
+    sink.commit_files([], beyond, state.schema, state.applied_lsn)
+    site.begin_new_log()
+    with pytest.raises(TargetError, match="`wal2lake resync` it"):
+        site.run()
+    assert ask(site.config, [], "resync") == ["public.t"]
+    site.sql("INSERT INTO t VALUES (2)")
+    site.run()
+    site.sql("INSERT INTO t VALUES (3)")
+    site.run()
+    site.same("public.t")
+    found = sink.state()
+    assert found is not None and found.applied_lsn < beyond

@@ -21,6 +21,7 @@ from typing import Any
 from wal2lake.capture.frames import without_headers
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import check_source, check_started, open_log
+from wal2lake.capture.timeline import require_same
 from wal2lake.capture.unsendable import USUAL, Manner, OneTransaction, require_names
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.local import storage_at
@@ -128,7 +129,7 @@ class Capture:
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
-        confirmed = check_source(self._config, writer, stop)
+        system, confirmed = check_source(self._config, writer, stop)
         source, manner = self._config.source, self._manner
         only = None if manner.usual else OneTransaction(manner, writer.durable_lsn)
         writer.new_session()
@@ -140,6 +141,7 @@ class Capture:
             manner.options,
             buffer_bytes=self._segment_bytes,
             as_stored=manner.as_stored,
+            check=lambda pgconn: require_same(pgconn, system),
         ) as stream:
             resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 
 from wal2lake.capture.history import Resent, check_wal_end
+from wal2lake.capture.timeline import step_to
 from wal2lake.changelog.documents import read_document, write_document
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.local import storage_at
@@ -23,7 +24,15 @@ from wal2lake.changelog.places import SLOT
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.config import Config
-from wal2lake.errors import BEGIN_ANEW, InterruptedByUser, LogMismatchError, SlotMissingError, Wal2LakeError
+from wal2lake.errors import (
+    BEGIN_ANEW,
+    ConnectError,
+    InterruptedByUser,
+    LogMismatchError,
+    ServerConfigError,
+    SlotMissingError,
+    Wal2LakeError,
+)
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
@@ -33,6 +42,7 @@ from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import (
     SlotState,
     SlotUnfinishedError,
+    alter_slot,
     create_slot,
     missing_slot,
     require_slot,
@@ -42,6 +52,7 @@ from wal2lake.retry import retry_while_in_use
 from wal2lake.wire.command_text import quote_identifier
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
+_FAILOVER_SINCE = 170000
 PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 
 logger = logging.getLogger("wal2lake.capture")
@@ -66,23 +77,31 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     return opened
 
 
-def check_source(config: Config, writer: LogWriter, stop: Event) -> LSN:
-    """Check that the slot can be streamed from and continues ``writer``'s log; return where it stands.
+def check_source(config: Config, writer: LogWriter, stop: Event) -> tuple[SystemIdentity, LSN]:
+    """Check that the slot can be streamed from and continues ``writer``'s log; return the server and where the slot is.
 
+    Where the server was promoted, the log is of its timeline from then on. Nothing of that is recorded before all else
+    fits: who pointed to a promoted copy by mistake can go back.
     Raises as open_log does, and SlotMissingError.
     """
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+        _require_failover(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         log.check_identity(_identity(config, system, log.start_lsn))
-        check_wal_end(connection, system.wal_lsn, writer.durable_lsn)
+        step = step_to(config.source.dsn, log, system)
+        check_wal_end(connection, system.wal_lsn, step.bounded(writer.durable_lsn))
         try:
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
-            raise _slot_gone_error(config.source.slot, log) from error
+            raise _slot_gone_error(config.source.slot, log, system) from error
+        _require_own(connection, state)
         _check_slot(state, log.identity)
-        return check_position(state, writer.durable_lsn)
+        confirmed = check_position(state, step.bounded(writer.durable_lsn))
+    _see_to_failover(config, state)
+    step.take(writer)
+    return system, confirmed
 
 
 def check_started(config: Config, durable: LSN) -> LSN:
@@ -120,10 +139,11 @@ def change_log_findings(config: Config) -> list[Finding]:
         with connect(config.source.dsn, application_name="wal2lake check") as connection:
             system = identify(connection)  # after the log was looked at: the log follows the server
             log.check_identity(_identity(config, system, log.start_lsn))
+            durable = step_to(config.source.dsn, log, system).bounded(durable)
             check_wal_end(connection, system.wal_lsn, durable)
             state = slot_state(connection, config.source.slot)
             if state is None:
-                raise _slot_gone_error(config.source.slot, log)
+                raise _slot_gone_error(config.source.slot, log, system)
             if not state.active and not state.lost and check_position(state, durable) < durable:
                 _compare_history(connection, state, log, durable, config.source.publication)
     except Wal2LakeError as error:
@@ -150,6 +170,7 @@ def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, d
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+        _require_failover(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         state = slot_state(connection, config.source.slot)
@@ -163,6 +184,7 @@ def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
             raise SlotUnfinishedError(f"The slot {config.source.slot} went away while it was looked at.") from error
+    _require_own(connection, state)
     identity = _identity(config, system, state.confirmed_flush_lsn or LSN(0))
     _check_slot(state, identity)
     logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
@@ -199,7 +221,8 @@ def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> L
         slot_waits()
 
     with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
-        return create_slot(pgconn, config.source.slot, while_waiting=while_waiting).consistent_point
+        failover = config.source.failover
+        return create_slot(pgconn, config.source.slot, failover=failover, while_waiting=while_waiting).consistent_point
 
 
 def _identity(config: Config, system: SystemIdentity, start_lsn: LSN) -> LogIdentity:
@@ -255,7 +278,45 @@ def _check_slot(state: SlotState, identity: LogIdentity) -> None:
         )
 
 
-def _slot_gone_error(slot: str, log: ChangeLog) -> SlotMissingError:
+def _require_own(connection: Connection, state: SlotState) -> None:
+    """Raise ConnectError for a standby's copy of the primary's slot: it can be used when the standby is promoted."""
+    if not state.synced:
+        return
+    with mapped_errors():
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    if row is not None and row[0]:
+        raise ConnectError(
+            f"The server is a standby, and its slot {state.slot_name} follows the primary's until it is promoted.",
+            hint="Where source.dsn names several hosts, let it say target_session_attrs=read-write.",
+        )
+
+
+def _require_failover(config: Config, connection: Connection) -> None:
+    version = connection.info.server_version
+    if config.source.failover and version < _FAILOVER_SINCE:
+        raise ServerConfigError(
+            f"source.failover needs PostgreSQL {_FAILOVER_SINCE // 10000}: the server is {version // 10000}, whose"
+            " standbys keep no slot in step.",
+            hint="Set source.failover to false; after a promotion a new change log is begun (docs/moving.md).",
+        )
+
+
+def _see_to_failover(config: Config, state: SlotState) -> None:
+    """Have standbys keep the slot in step from now on, where that is wanted; the slot is free."""
+    if config.source.failover and not state.failover:
+        with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
+            alter_slot(pgconn, config.source.slot, failover=True)
+        logger.info("Standbys that synchronize slots keep the slot %s in step from now on.", config.source.slot)
+
+
+def _slot_gone_error(slot: str, log: ChangeLog, system: SystemIdentity) -> SlotMissingError:
+    if system.timeline > log.identity.timeline:
+        return SlotMissingError(
+            f"The server was promoted, and has no replication slot {slot}: it was made without failover, or no standby"
+            " had it in step in time.",
+            hint="What happened since the promotion is unknown: begin a new change log beside the lake, which reads"
+            " every table again (docs/moving.md).",
+        )
     return SlotMissingError(
         f"The replication slot {slot} does not exist any more, but the change log {log.storage.where} continues it.",
         hint=f"What happened since it was dropped is unknown, so every table must be read again: {BEGIN_ANEW}.",

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -26,6 +26,7 @@ from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.relations import Messages, superfluous
 from wal2lake.changelog.storage import Storage
+from wal2lake.changelog.timelines import newest_timeline
 from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
 from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
@@ -80,7 +81,9 @@ class ChangeLog:
     def open(cls, path: Place) -> ChangeLog:
         """Open an existing log; raises ConfigError when there is none, LogCorruptError when it cannot be read."""
         storage = cls.find(path)
-        return cls(storage, LogIdentity.from_json(storage.get(places.IDENTITY), places.IDENTITY))
+        identity = LogIdentity.from_json(storage.get(places.IDENTITY), places.IDENTITY)
+        newest = newest_timeline(storage)
+        return cls(storage, identity if newest is None else replace(identity, timeline=newest.number))
 
     @classmethod
     def find(cls, path: Place) -> Storage:
@@ -101,8 +104,11 @@ class ChangeLog:
         return False
 
     def check_identity(self, other: LogIdentity) -> None:
-        """Raise LogMismatchError unless ``other`` speaks of the same changes (positions and options may differ)."""
-        for name in ("system_id", "timeline", "database", "slot", "publication"):
+        """Raise LogMismatchError unless ``other`` speaks of the same changes (positions and options may differ).
+
+        Timelines may differ too: whether one continues the other, its history says (capture/timeline.py).
+        """
+        for name in ("system_id", "database", "slot", "publication"):
             mine, theirs = getattr(self.identity, name), getattr(other, name)
             if mine != theirs:
                 raise LogMismatchError(
@@ -110,6 +116,15 @@ class ChangeLog:
                     hint="Point log.path at a new folder for this source, or the source settings at the server,"
                     " database, slot and publication that the log is of.",
                 )
+
+    def is_beyond_fork(self, timeline: int, lsn: int) -> bool:
+        """What was seen of the server on ``timeline`` (0: on the log's first) at ``lsn`` did not happen to the server
+        that the log has followed since; asked of what is there now."""
+        newest = newest_timeline(self.storage)
+        if newest is None:
+            return False
+        left = newest.left_at(timeline or newest.switches[0][0])
+        return left is not None and lsn > left
 
     # -- positions
 

@@ -6,6 +6,7 @@
     log.json                   LogIdentity: which server, slot and publication; written once
     segments/<seq>.arrow       raw pgoutput messages and the index of the transactions that end there; immutable
     relations/<seq>-….arrow    the Relation and Type messages in force where segments start; immutable (relations.py)
+    timelines/<number>.json    a timeline that the log went on on after a promotion, with its history; written once
     position.json, .copy.json  how far an idle stream is durable though it brought nothing to write; twice
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
@@ -27,6 +28,7 @@ POSITION_COPY = "position.copy.json"  # written before it, and as good
 POSITIONS: Final = (POSITION, POSITION_COPY)
 SEGMENTS, RELATIONS = "segments", "relations"
 CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "consumers", "barriers", "status", "snapshots"
+TIMELINES = "timelines"  # there is no such folder before the first promotion
 FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends

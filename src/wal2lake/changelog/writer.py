@@ -5,9 +5,9 @@ over the one that was read. So of two writers, one of which took the other for d
 
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
 of a transaction whose Commit was not stored (never indexed; the server sends it again), perhaps a file of relations
-that no segment names (relations.py). Appending is the only change, so there is nothing else to recover. But a file that
-is there may not be durable yet (its writer died before it had flushed the folder), and it counts as such from the
-start: so the folders are flushed first.
+that no segment names (relations.py). Appending is the only change, save for ``cut``, so there is nothing else to
+recover. But a file that is there may not be durable yet (its writer died before it had flushed the folder), and it
+counts as such from the start: so the folders are flushed first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.log import ChangeLog, Place
 from wal2lake.changelog.places import POSITIONS, RELATIONS, SEGMENTS, WRITER_LOCK
 from wal2lake.changelog.storage import Stored, Version, held
+from wal2lake.changelog.timelines import Timeline, record_timeline
 from wal2lake.columnar.headers import MessageColumns
-from wal2lake.errors import LogCorruptError, SlotInUseError
+from wal2lake.errors import LogCorruptError, LogMismatchError, SlotInUseError
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
@@ -121,6 +122,38 @@ class LogWriter:
             if version is None:
                 raise self._in_use("it wrote a position")
             self._positions[name] = version
+
+    def follow(self, timeline: Timeline) -> None:
+        """Record durably that what comes next is of ``timeline``, which continues what the log has."""
+        record_timeline(self._storage, timeline)
+        self._reopen()
+
+    def cut(self, lsn: int) -> None:
+        """Have the log end at ``lsn``, before where it is durable: the server that sent the rest is left behind.
+
+        Segments that reach beyond go whole, the newest first, once ``position.json`` says that none of them is missed.
+        What they have of transactions that end before, the slot of whoever acknowledged no more than ``lsn`` sends
+        again: such a segment was never acknowledged. Whoever dies in between is continued by doing it again.
+        Raises LogMismatchError when nothing would be left that says where the log ends.
+        """
+        beyond = [segment for segment in self.log.segments if segment.durable_lsn > lsn]
+        first = beyond[0] if beyond else None
+        if lsn < self.log.start_lsn or (first is not None and 0 < first.seq == self.log.segments[0].seq):
+            raise LogMismatchError(f"Nothing that the change log {self._storage.where} still holds ends by {LSN(lsn)}.")
+        seq = self._seq if first is None else first.seq
+        if first is not None and first.commits:
+            begins = self.log.transactions(first.previous_end_lsn, first.end_lsn)["final_lsn"][0].as_py()
+            lsn = min(lsn, begins)  # what commits from there on is not held any more
+        self._seq = seq
+        self._write_position(lsn)
+        for segment in reversed(beyond):
+            self._storage.remove(segment.name)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """See the log as it is now, of which nothing is kept from before."""
+        self.log = ChangeLog.open(self._storage)
+        self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
 
     def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
         """The last try of this very segment failed, and yet it came to be there."""

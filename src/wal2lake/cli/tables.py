@@ -55,6 +55,14 @@ def resync(
     config: Config,
     names: _Names = None,
     all_: _All = False,
+    forked: Annotated[
+        bool,
+        typer.Option(
+            "--forked",
+            help="After a promotion that left behind what the change log has: cut the log back to where the servers'"
+            " histories part, and read the tables anew that may hold more.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the tables' names as JSON.")] = False,
 ) -> None:
     """Have tables read anew, by the pipeline that runs or by the next one.
@@ -63,7 +71,27 @@ def resync(
 
     Example: wal2lake resync shop.orders
     """
+    if forked and (names or all_):
+        raise ConfigError("--forked finds the tables by itself.", hint="Leave out their names and --all.")
+    if forked:
+        _cut_back(config, as_json)
+        return
     _ask(config, names or [], "resync", all_, as_json)
+
+
+def _cut_back(config: Config, as_json: bool) -> None:
+    from wal2lake.tables.forked import cut_back  # noqa: PLC0415 - the core installs without Arrow
+
+    done = cut_back(config)
+    say(f"The change log ends at {done.lsn} now, where the servers' histories part.")
+    for pipeline, tables in done.tables.items():
+        of = "" if pipeline == config.pipeline.name else f" of the pipeline {pipeline!r}"
+        for name in tables:
+            say(f"{name}{of} is read anew, and swapped in when that is done, by the next `wal2lake run`.")
+    for name in done.readers:
+        say(f"The reader {name} had read further: begin it anew, with a new checkpoint.")
+    if as_json:
+        print_json({"resync": done.tables.get(config.pipeline.name, []), "readers": done.readers})
 
 
 def _ask(config: Config, names: list[str], wish: Wish, all_: bool, as_json: bool) -> None:

@@ -100,6 +100,8 @@ class Batches:
             return "The table was dropped, or renamed, and another has its name."
         if table.state.stage == "unpublished":
             return "The table had another name for a while."
+        if any(self._log.is_beyond_fork(seen.timeline, seen.bound_lsn) for seen in table.landed.snapshots):
+            return "It was read from a server that has been left behind since, and had gone on further than the next."
         now = found.rows.get(oid)
         return table.doubt(now) or self._explain(table, now, found, end)
 

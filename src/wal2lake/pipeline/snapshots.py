@@ -26,7 +26,7 @@ from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
-from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files
+from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files, wal_end
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
@@ -115,10 +115,11 @@ class Snapshots:
         """One round; True when a table changed under it, and another round is due."""
         settings = self.config.source
         with catalog_session(settings.dsn) as connection:
+            settled = wal_end(connection)
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))
-            with SnapshotKeeper(settings.dsn) as keeper:
+            with SnapshotKeeper(settings.dsn, settled) as keeper:
                 rows = rows_in(connection, settings.publication, unread, keeper.identity.name)
                 published = published_tables(connection, settings.publication)
                 tasks = [

@@ -39,6 +39,14 @@ class LiveColumn:
     given: bool
 
 
+def wal_end(connection: Connection) -> LSN:
+    """Where the WAL ends now; every transaction that commits later has its commit record above."""
+    with mapped_errors():
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return LSN.parse(row[0])
+
+
 def heap_files(connection: Connection, relation_ids: Sequence[int]) -> dict[int, str]:
     """For each relation the file numbers of its heap, and of its partitions; they change when rows are rewritten."""
     with mapped_errors():

@@ -21,7 +21,7 @@ from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
 from wal2lake.postgres.connection import connect_replication, execute
-from wal2lake.postgres.exchange import Row
+from wal2lake.postgres.exchange import PGconn, Row
 from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication, start_logical
 from wal2lake.postgres.waiting import Exchange, Waiting, as_ready, drive, wait
 from wal2lake.wire.command_text import quote_identifier
@@ -241,6 +241,7 @@ class ReplicationStream(ReadAhead):
     ``options`` are the output plugin's besides publication_names; ``start_lsn`` is durable here already.
     ``as_stored``: text comes in the database's own encoding, unchecked. From a database of encoding SQL_ASCII it comes
     so at any time: the server converts nothing, and would only refuse to send what is not UTF-8.
+    ``check`` is called with the connection before it streams, and may raise.
     Raises what map_error says, on opening and later from ``receive``.
     """
 
@@ -254,9 +255,12 @@ class ReplicationStream(ReadAhead):
         *,
         buffer_bytes: int = 64 << 20,
         as_stored: bool = False,
+        check: Callable[[PGconn], None] | None = None,
     ) -> None:
         pgconn = connect_replication(dsn, application_name="wal2lake capture")
         try:
+            if check is not None:
+                check(pgconn)
             self.as_stored = as_stored or pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
             if self.as_stored:
                 execute(pgconn, "SET client_encoding = 'SQL_ASCII'")

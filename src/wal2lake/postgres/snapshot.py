@@ -51,6 +51,11 @@ _TRAILER = b"\xff\xff"
 SNAPSHOT_SETTINGS = f"{WITHOUT_TIMEOUTS}; SET row_security = off".encode()
 
 
+_WAL_END = """
+SELECT l::text, ('x' || substr(pg_walfile_name(l), 1, 8))::bit(32)::int FROM pg_current_wal_insert_lsn() l
+"""
+
+
 class SnapshotLostError(ConnectError):
     """The exported snapshot is gone, because the session that kept it ended; a new one can be taken."""
 
@@ -59,18 +64,22 @@ class SnapshotLostError(ConnectError):
 class SnapshotIdentity:
     """An exported snapshot. ``xmin``, ``xmax``, ``xip`` are 64-bit xids as pg_current_snapshot() tells them: xids
     below xmin are visible unless aborted, xids in xip or from xmax on are not. ``bound_lsn``: every transaction
-    that is visible has its commit record below it."""
+    that is visible has its commit record below it. ``settled_lsn``: the other way round, every transaction with its
+    commit record below it is visible. ``timeline``: the server's. Both are 0 where nobody noted them."""
 
     name: str
     xmin: int
     xmax: int
     xip: tuple[int, ...]
     bound_lsn: LSN
+    settled_lsn: LSN = LSN(0)  # noqa: RUF009 - immutable
+    timeline: int = 0
 
     def to_json(self) -> str:
         """One JSON object, LSN as text."""
         values = {"name": self.name, "xmin": self.xmin, "xmax": self.xmax, "xip": list(self.xip)}
-        return json.dumps({**values, "bound_lsn": str(self.bound_lsn)})
+        lsns = {"bound_lsn": str(self.bound_lsn), "settled_lsn": str(self.settled_lsn)}
+        return json.dumps({**values, **lsns, "timeline": self.timeline})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -82,6 +91,8 @@ class SnapshotIdentity:
             values["xmax"],
             tuple(values["xip"]),
             LSN.parse(values["bound_lsn"]),
+            LSN.parse(values.get("settled_lsn", "0/0")),
+            values.get("timeline", 0),
         )
 
 
@@ -95,8 +106,10 @@ class SnapshotKeeper:
 
     identity: SnapshotIdentity
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, settled_lsn: LSN = LSN(0)) -> None:  # noqa: B008 - immutable
+        """``settled_lsn``: where the WAL ended before all who wrote then were waited for."""
         self._dsn = dsn
+        self._settled_lsn = settled_lsn
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -106,11 +119,12 @@ class SnapshotKeeper:
                 self._connection.execute(SNAPSHOT_SETTINGS)
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 taken = self._connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
-                bound = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+                bound = self._connection.execute(_WAL_END).fetchone()
             assert taken is not None and bound is not None
             xmin, xmax, xip = taken[1].split(":")
             running = tuple(int(xid) for xid in xip.split(",") if xid)
-            self.identity = SnapshotIdentity(taken[0], int(xmin), int(xmax), running, LSN.parse(bound[0]))
+            lsns = LSN.parse(bound[0]), self._settled_lsn
+            self.identity = SnapshotIdentity(taken[0], int(xmin), int(xmax), running, *lsns, bound[1])
         except BaseException:
             self.close()
             raise

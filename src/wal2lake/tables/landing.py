@@ -35,8 +35,9 @@ class SnapshotFiles:
 def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
     """Commit the finished chunks of the table's plan; doing it again changes nothing.
 
-    The table stands at ``lsn``, where the log begins, then; if it is read anew where it fell out of the stream, so that
-    its LSN never goes back.
+    The table stands at ``lsn``, where the log begins, then; if it is read anew, where it fell out of the stream. Its
+    LSN goes back only where that is of another history, of a server that was left behind or taken back: what ended up
+    to an LSN at which the snapshots were settled they have seen, what ends above would be passed over unseen.
     """
     plan, target = table.plan, table.target
     chunks = sorted(table.folder.chunks(plan.plan_id).values(), key=lambda chunk: chunk.number)
@@ -45,8 +46,10 @@ def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
     state = sink.state()
     if state is None or state.plan_id != plan.plan_id:
         if table.state.anew is not None:
-            lsn = max(lsn, table.state.needs_lsn or 0, state.applied_lsn if state else 0)
-        _require_replaceable(sink, state, target, lsn)
+            lsn = max(lsn, table.state.needs_lsn or 0)
+            settled = min(stage.snapshot.settled_lsn for stage in stages)
+            lsn = state.applied_lsn if state and lsn < state.applied_lsn <= settled else lsn
+        _require_replaceable(sink, state, target, lsn, anew=table.state.anew is not None)
         schema = target_schema(planned_schema(plan, *name), target)
         standing = None if state is None else state.applied_lsn
         actions = joined(sink, stages, plan, schema)
@@ -92,15 +95,16 @@ def joined(sink: Sink, stages: Sequence[SnapshotFiles], plan: SnapshotPlan, sche
     return actions
 
 
-def _require_replaceable(sink: Sink, state: SinkState | None, target: Target, lsn: int) -> None:
-    """What stands there is what this log brought, or an earlier one; and it is a mirror, for a history stays."""
+def _require_replaceable(sink: Sink, state: SinkState | None, target: Target, lsn: int, *, anew: bool) -> None:
+    """What stands there is what this log brought, or an earlier one, or is to be read ``anew``, whatever it is; and it
+    is a mirror, for a history stays."""
     if state is not None and target.mode == "append":
         raise TargetError(
             f"The table at {sink.uri} is a history, of which nothing is replaced, and what comes next does not follow.",
             hint="Move it away: the table is read into a new one then.",
             lsn=state.applied_lsn,
         )
-    if state is not None and state.applied_lsn > lsn:
+    if state is not None and state.applied_lsn > lsn and not anew:
         raise TargetError(
             f"The table at {sink.uri} is ahead of this change log:"
             " another log's changes are in it, or what was known of it here is lost.",
