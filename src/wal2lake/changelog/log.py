@@ -111,10 +111,11 @@ class ChangeLog:
         for name in ("system_id", "database", "slot", "publication"):
             mine, theirs = getattr(self.identity, name), getattr(other, name)
             if mine != theirs:
+                upgraded = " After an upgrade, begin a new change log beside the lake (docs/moving.md)."
                 raise LogMismatchError(
                     f"The change log {self.storage.where} belongs to {name} {mine}, but the source has {theirs}.",
                     hint="Point log.path at a new folder for this source, or the source settings at the server,"
-                    " database, slot and publication that the log is of.",
+                    f" database, slot and publication that the log is of.{upgraded if name == 'system_id' else ''}",
                 )
 
     def is_beyond_fork(self, timeline: int, lsn: int) -> bool:
