@@ -53,6 +53,7 @@ def test_a_log_is_of_the_timeline_that_it_followed_last(tmp_path: Path) -> None:
     (tmp_path / "timelines" / "0000001F.json").write_bytes(b"torn")
     with pytest.raises(LogCorruptError, match=r"timelines/0000001F\.json"):
         ChangeLog.open(tmp_path)
+    assert [fault for fault in verify_log(log.storage) if "timelines/0000001F.json cannot be read" in fault]
 
 
 class DiesAfter(LocalStorage):

@@ -33,6 +33,7 @@ from wal2lake.changelog.format import (
     write_segment,
 )
 from wal2lake.changelog.relations import InForce
+from wal2lake.changelog.timelines import Timeline, read_timeline, write_timeline
 from wal2lake.columnar.headers import MessageColumns
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
@@ -92,6 +93,8 @@ def _document(data: pa.Buffer) -> Any:
     """By each reader that there is: which of them sees which file is no matter of chance."""
     whole = data.to_pybytes()
     values = read_document(whole, DOCUMENT)
+    if "switches" in values:
+        return read_timeline(whole, DOCUMENT)
     if "next_segment" in values:
         return read_position(whole, DOCUMENT)
     if "system_id" in values:
@@ -128,6 +131,7 @@ def _documents() -> Iterator[bytes]:
     yield IDENTITY.to_json()
     yield write_lsn_file(0x16B374D848)
     yield write_position(0x16B374D848, 17)
+    yield write_timeline(Timeline(3, ((1, LSN(0x3000148)), (2, LSN(0x16B374D848)))))
     yield write_document({"pid": 7, "ts": 1763797209.5, "state": "streaming", "durable_lsn": "16/B374D848"})
     with tempfile.TemporaryDirectory() as folder:
         table = TableFolder(folder, "p", "shop", "item")

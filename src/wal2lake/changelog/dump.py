@@ -44,10 +44,12 @@ from wal2lake.changelog.places import (
     RELATIONS,
     SEGMENTS,
     STATE,
+    TIMELINES,
 )
 from wal2lake.changelog.relations import InForce, Messages
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
+from wal2lake.changelog.timelines import read_timeline
 from wal2lake.columnar.arrays import to_numpy
 from wal2lake.columnar.headers import BEGIN, MessageColumns
 from wal2lake.errors import LogCorruptError
@@ -148,6 +150,7 @@ def _verify_documents(storage: Storage) -> Iterator[str]:
     known |= dict.fromkeys(POSITIONS, read_position)
     for folder in (CONSUMERS, BARRIERS):
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
+    known |= {f"{TIMELINES}/{name}": read_timeline for name in storage.names(TIMELINES)}
     known |= dict.fromkeys(documents_of_tables(storage), _read_table)
     for name, read in known.items():
         try:

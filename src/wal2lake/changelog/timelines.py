@@ -42,7 +42,12 @@ def newest_timeline(storage: Storage) -> Timeline | None:
     if not names:
         return None
     name = f"{TIMELINES}/{max(names)}"
-    values = read_document(storage.get(name), name)
+    return read_timeline(storage.get(name), name)
+
+
+def read_timeline(data: bytes, name: str) -> Timeline:
+    """The document ``name``; raises LogCorruptError."""
+    values = read_document(data, name)
     with parsing(name):
         switches = tuple((int(timeline), LSN.parse(lsn)) for timeline, lsn in values["switches"])
         if not switches:
@@ -53,6 +58,10 @@ def newest_timeline(storage: Storage) -> Timeline | None:
 def record_timeline(storage: Storage, timeline: Timeline) -> None:
     """The log goes on on ``timeline``; durable when it returns."""
     storage.prepare(TIMELINES)
+    storage.create(f"{TIMELINES}/{timeline.number:08X}.json", write_timeline(timeline))
+
+
+def write_timeline(timeline: Timeline) -> bytes:
+    """The document of ``timeline``."""
     switches = [[number, str(LSN(lsn))] for number, lsn in timeline.switches]
-    document = write_document({"timeline": timeline.number, "switches": switches})
-    storage.create(f"{TIMELINES}/{timeline.number:08X}.json", document)
+    return write_document({"timeline": timeline.number, "switches": switches})
