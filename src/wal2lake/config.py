@@ -210,18 +210,18 @@ def _coerce(name: str, default: object, value: Any) -> Any:
         if isinstance(default, tuple):
             return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
         if isinstance(default, bool):
-            return _BOOLEANS[value.lower()] if isinstance(value, str) else _BOOLEANS[value]
+            return value if isinstance(value, bool) else _BOOLEANS[value.lower()]
         if isinstance(value, bool) or (isinstance(default, str) and not isinstance(value, str)):
             raise ValueError
         if isinstance(default, int) and isinstance(value, float) and not value.is_integer():
             raise ValueError
         return cast(Callable[[Any], Any], type(default))(value)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ConfigError(f"{name} must be {_TYPES[type(default)]}.") from None
 
 
 _TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list", bool: "true or false"}
-_BOOLEANS: dict[object, bool] = {"true": True, "false": False, True: True, False: False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -41,8 +41,10 @@ def test_spark_settings_pass_through_quoted_or_nested(tmp_path: Path) -> None:
 def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAL2LAKE_LOG_SEGMENT_BYTES", "1024")
     monkeypatch.setenv("WAL2LAKE_PIPELINE_TEXT_COLUMNS", "a.b.c,d.e.f")
+    monkeypatch.setenv("WAL2LAKE_SOURCE_FAILOVER", "True")
     config = Config.load(None)
     assert (config.log.segment_bytes, config.pipeline.text_columns) == (1024, ("a.b.c", "d.e.f"))
+    assert (config.source.failover, Config().source.failover) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,8 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ("[log]\nsegment_bytes = 1.5\n", "must be a whole number"),
         ("[log]\nsegment_bytes = true\n", "must be a whole number"),
         ("[lake]\npath = 1\n", "lake.path must be text"),
+        ("[source]\nfailover = 1\n", "source.failover must be true or false"),
+        ('[source]\nfailover = "yes"\n', "source.failover must be true or false"),
         ('[pipeline]\ntext_columns = ["a.b"]\n', "'a.b'. Write schema.table.column"),
         ('[spark]\n"spark.jars" = ["x"]\n', "is a list"),
         ("[log\n", "not valid TOML"),

@@ -294,13 +294,19 @@ def test_resync_after_a_promotion_that_left_rows_behind(cluster: Cluster) -> Non
 
 
 @SINCE_17
-def test_a_table_read_from_the_old_server_too_late_is_read_anew(cluster: Cluster) -> None:
-    """The log is of both servers' history, and goes on; what was copied past it is not."""
+def test_a_table_read_from_the_old_server_too_late_is_read_anew(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is of both servers' history, and goes on; what was copied past it is not. Nor is the standby's copy of
+    the slot used before."""
     standby = cluster.add_standby()
     with cluster.capturing():
         upto = cluster.insert(1, 10)
         cluster.sync(standby)
         eventually(lambda: cluster.durable() >= upto, cluster.errors)
+    cluster.await_replay(standby)
+    with cluster.capturing(cluster.config(standby.dsn)):
+        eventually(lambda: "its slot s follows the primary's until it is promoted" in caplog.text, cluster.errors)
     standby.stop()
     cluster.insert(101, 110)
     place = Place(replace(cluster.config(), lake=LakeConfig(str(cluster.log.with_name("lake")))))
