@@ -65,3 +65,26 @@ def test_the_documentation_says_it_first() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     assert "PYSPARK_PYTHON" in page.split("```python", 2)[1].split("SparkSession")[0]
     assert page.index("PYSPARK_PYTHON") < page.index("readStream")
+
+
+@pytest.mark.parametrize(
+    ("end", "transient"),
+    [("kill -KILL $$", True), ("exit 137", True), ("exit 1", False), ("echo no Java >&2; exit 3", False)],
+)
+def test_a_java_that_was_killed_is_started_again_and_one_that_refuses_is_not(
+    tmp_path: Path, end: str, transient: bool
+) -> None:
+    """The kernel kills whoever is large when memory runs out; what [spark] has wrong no new start mends."""
+    submit = tmp_path / "bin/spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\n{end}\n")
+    submit.chmod(0o755)
+    program = (
+        "from wal2lake.config import Config; from wal2lake.errors import SparkError\n"
+        "from wal2lake.spark.session import build_session\n"
+        "try: build_session(Config())\n"
+        "except SparkError as error: print(error.transient)"
+    )
+    environment = os.environ | {"SPARK_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{transient}\n", done.stderr

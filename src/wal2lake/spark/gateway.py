@@ -12,9 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import IO
 
@@ -23,6 +26,7 @@ from pyspark.java_gateway import launch_gateway
 
 from wal2lake.errors import InterruptedByUser
 from wal2lake.signals import interruptible
+from wal2lake.tables.failures import SparkLostError
 
 # Spark itself asks for the module, and the JVM warns of it at each start; nobody can act on it.
 _INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
@@ -33,7 +37,8 @@ _ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM with ``settings``, unless this process has one.
 
-    Raises PySparkException when it does not start, InterruptedByUser at a signal meanwhile.
+    Raises PySparkException when it does not start, SparkLostError when somebody killed it by then (a system that runs
+    out of memory, say), InterruptedByUser at a signal meanwhile.
     """
     if SparkContext._gateway is not None:  # noqa: SLF001 - as PySpark asks; there is no public name for it
         return
@@ -48,11 +53,22 @@ def start_jvm(settings: Mapping[str, str]) -> None:
                 gateway = launch_gateway(popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
         except KeyboardInterrupt:  # Java ends by itself: nobody holds the other end of its standard input any more
             raise InterruptedByUser("Stopped while Java was being started.") from None
-        except BaseException:
+        except BaseException as error:
             stderr.close()
             forwarder.join(2.0)  # why Java did not start is said before anybody says that it did not
+            if _was_killed(error):
+                raise SparkLostError("Java was killed while it started for Spark.") from error
             raise
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
+
+
+def _was_killed(error: BaseException) -> bool:
+    """Java, or the shell that starts it. PySpark has the process to itself, in the frame that raised the error."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        process = frame.f_locals.get("proc")
+        if isinstance(process, subprocess.Popen):
+            return process.poll() in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    return False
 
 
 @contextlib.contextmanager
