@@ -251,8 +251,13 @@ def standing(sink: Sink, relation: str) -> SinkState:
     """How a table that was read into the lake stands there. Raises NotACopyError when it is gone."""
     state = sink.state()
     if state is None:
-        raise NotACopyError(f"The lake has lost the table at {sink.uri}.", hint=RESYNC, relation=relation)
+        raise lost_error(sink.uri, relation)
     return state
+
+
+def lost_error(uri: str, relation: str) -> NotACopyError:
+    """What had been read into the lake is not there."""
+    return NotACopyError(f"The lake has lost the table at {uri}.", hint=RESYNC, relation=relation)
 
 
 def _reread_orphans(task: ApplyTask, folded: Folded, known: int) -> tuple[Folded, LSN | None]:

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.pipeline.apply import (
     ApplyTask,
     TableBatch,
     apply_mirror,
+    lost_error,
     maintain,
     plan_batch,
     schema_versions,
@@ -78,15 +79,35 @@ class Batches:
         """
         with catalog_session(self.config.source.dsn) as connection:
             published = self._published(connection)
-            known = [table for table in self.tables if table.in_lake and table.quarantine is None]
+            known = self._known()
             found = look(connection, self.config.source.publication, [table.plan.relation_id for table in known])
         self._log.refresh()
         named = {str(table): table.relation_id for table in published}
+        lost = self._lost(known)
         for table in known:
             reason = self._doubt(table, named, found, end)
-            if reason is not None:
+            if table in lost:
+                table.read_anew(lost_error(table.target.sink().uri, str(table)), table.applied_lsn or end)
+            elif reason is not None:
                 table.read_anew(SchemaChangeError(reason, hint=RESYNC, relation=str(table)), table.applied_lsn or end)
         return published
+
+    def _known(self) -> list[Table]:
+        return [table for table in self.tables if table.in_lake and table.quarantine is None]
+
+    def _lost(self, known: Sequence[Table]) -> list[Table]:
+        """Those that the lake does not have any more. Raises SinkError when it has none of several.
+
+        Then it was moved, or its disk is not mounted, more likely than that somebody wants it to be made again there.
+        """
+        lost = [table for table in known if table.target.sink().is_gone()]
+        if len(lost) == len(known) > 1:
+            raise SinkError(
+                f"The lake at {self.config.lake.path} has none of the {len(known)} tables that were brought there.",
+                hint="Mount its disk, or put it back, or set lake.path to where it is; or have all of its tables read"
+                " anew: `wal2lake resync --all`.",
+            )
+        return lost
 
     def _doubt(self, table: Table, named: Mapping[str, int], found: Look, end: int) -> str | None:
         """Why the lake's table may differ, as a sentence; ``named``: the OIDs of what is published, by name."""
@@ -235,6 +256,8 @@ class Batches:
 
     def _apply_parts(self, items: Sequence[TableBatch]) -> BatchErrors:
         """Bring each table's part into the lake, if it can be; those that cannot go on are left out from there."""
+        if any(self._table_of(item).target.sink().is_gone() for item in items):
+            self._lost(self._known())
         errors = BatchErrors()
         tasks: list[ApplyTask] = []
         announced = self._log.announced(items[0].start, items[0].end) if items else set()

@@ -86,6 +86,9 @@ class Sink(Protocol):
     def state(self) -> SinkState | None:
         """How the target stands; None when there is none. Raises TargetError when something else lies there."""
 
+    def is_gone(self) -> bool:
+        """Nothing of a target is there, where that can be told at once: an object store is not asked."""
+
     def count_rows(self) -> int:
         """The rows that stand there now; 0 if there is no target."""
 

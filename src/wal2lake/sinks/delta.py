@@ -82,6 +82,11 @@ class DeltaSink:
             table = self._open()
             return None if table is None else self._state(table)
 
+    def is_gone(self) -> bool:
+        """``Sink.is_gone``; a folder without a log is no table."""
+        with self._mapped_errors():
+            return self._folder.lacks("_delta_log")
+
     def count_rows(self) -> int:
         """The rows of the newest version, from the log's statistics alone; 0 if nothing is there."""
         with self._mapped_errors():

@@ -63,6 +63,10 @@ class Folder:
         if self._local is not None:
             self._local.mkdir(parents=True, exist_ok=True)
 
+    def lacks(self, name: str) -> bool:
+        """There is no ``name`` in it, or no such folder at all; an object store is not asked."""
+        return self._local is not None and not (self._local / name).exists()
+
     def names(self) -> list[str]:
         """What lies directly in the folder; nothing if there is none."""
         selector = pa.fs.FileSelector("", allow_not_found=True)
