@@ -12,7 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.pipeline.conftest import Site, run_here
 from wal2lake.errors import ProtocolError
+from wal2lake.pipeline import apply
 from wal2lake.sinks.base import SinkConflictError, TargetError
+from wal2lake.tables import committed
 
 pytestmark = pytest.mark.server
 
@@ -94,3 +96,44 @@ def test_what_append_tasks_wrote_is_committed_only_where_they_found_the_table(
     with pytest.raises(SinkConflictError):
         site.run()
     assert DeltaTable(uri).to_pyarrow_table()["id"].to_pylist().count(2) == 1
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+def test_one_transaction_is_merged_in_pieces_that_memory_can_hold(
+    site: Site, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    sizes: list[int] = []
+
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def count(changes: Sequence[Any], *rest: Any) -> Any:
+            sizes.append(sum(map(len, changes)))
+            return real(changes, *rest)
+
+        return count
+
+    for name in ("fold", "fold_rows"):
+        monkeypatch.setattr(apply, name, counting(getattr(apply, name)))
+    monkeypatch.setattr(apply, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(committed, "CHUNK_ROWS", 100)
+    site.sql(f"CREATE TABLE public.a (id int {key}, n int, doc text)", "ALTER TABLE a ALTER doc SET STORAGE EXTERNAL")
+    site.sql("ALTER TABLE a REPLICA IDENTITY FULL")
+    site.publish("a")
+    site.sql("INSERT INTO a SELECT g, 0, repeat(md5(g::text), 100) FROM generate_series(1, 30) g")
+    site.run()
+    lake = str(site.folder_of_lake("a"))
+    version = DeltaTable(lake).version()
+    site.sql(
+        "BEGIN; INSERT INTO a SELECT g, 1, 'short' FROM generate_series(100, 899) g; UPDATE a SET n = 2 WHERE id < 150;"
+        " UPDATE a SET id = -id WHERE id % 7 = 0; DELETE FROM a WHERE id % 5 = 0;"
+        " INSERT INTO a VALUES (-1, 0, ''); COMMIT"
+    )
+    site.run()
+    site.same("public.a")
+    assert len(sizes) >= 8
+    assert max(sizes) == 100
+    assert DeltaTable(lake).version() == version + 1
+    site.sql("BEGIN; ALTER TABLE a ADD m int DEFAULT 7; UPDATE a SET n = 3; COMMIT")
+    site.sql("BEGIN; UPDATE a SET n = 4; ALTER TABLE a ADD k int DEFAULT 8; INSERT INTO a VALUES (-2); COMMIT")
+    site.run()
+    site.same("public.a")
+    assert max(sizes) > 1000, "what several schema versions say is one piece"

@@ -20,6 +20,18 @@ pytestmark = pytest.mark.server
 CHANGES = {
     "a column renamed": ("ALTER TABLE t RENAME v TO w",),
     "rewritten": ("ALTER TABLE t ALTER v TYPE int USING length(v)",),
+    "a column added, and then another rewritten": (
+        "ALTER TABLE t ADD m int",
+        "INSERT INTO t VALUES (8, 8, 'h', 8)",
+        "ALTER TABLE t ALTER n TYPE bigint",
+        "UPDATE t SET m = 1",
+    ),
+    "a column added, and then itself rewritten": (
+        "ALTER TABLE t ADD m int DEFAULT 5",
+        "INSERT INTO t VALUES (8, 8, 'h', 8)",
+        "ALTER TABLE t ALTER m TYPE text",
+        "INSERT INTO t VALUES (7, 7, 'g', 'x')",
+    ),
     "another key": ("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (n)"),
     "another table": (
         "DROP TABLE t",

@@ -222,10 +222,14 @@ def test_truncate_and_what_follows_are_one_commit(filled: DeltaSink) -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(histories(), st.integers(0, 25))
+@given(histories(), st.integers(0, 25), st.booleans())
 def test_a_delta_table_ends_where_the_events_end(
-    tmp_path_factory: pytest.TempPathFactory, history: tuple[dict[Row, Row], list[Event], list[int]], cut: int
+    tmp_path_factory: pytest.TempPathFactory,
+    history: tuple[dict[Row, Row], list[Event], list[int]],
+    cut: int,
+    at_once: bool,
 ) -> None:
+    """In two batches, or as two pieces of one, which leaves no files but the commits'."""
     target, events, place = history
     shape = PAIR if len(place) == 2 else ITEM
     key = [shape.columns[i].name for i in place]
@@ -234,8 +238,16 @@ def test_a_delta_table_ends_where_the_events_end(
     land(sink, as_table(rows[:2], shape.arrow_schema), 1, None)
     more = sink.write_files(as_table(rows[2:], shape.arrow_schema).to_batches(), shape.arrow_schema)
     sink.commit_files(more, 2, shape.arrow_schema, 1)
-    for lsn, batch in ((3, events[:cut]), (4, events[cut:])):
-        sink.merge(fold([changes(shape, batch)], key), lsn, lsn - 1)
+    if at_once:
+        pieces = (fold([changes(shape, batch)], key) for batch in (events[:cut], events[cut:]))
+        sink.merge_pieces(pieces, 4, 2)
+        assert DeltaTable(sink.uri).version() == 2
+        assert {path.name for path in Path(sink.uri).glob("*.parquet")} == {
+            *(Path(uri).name for version in range(3) for uri in DeltaTable(sink.uri, version=version).file_uris())
+        }
+    else:
+        for lsn, batch in ((3, events[:cut]), (4, events[cut:])):
+            sink.merge(fold([changes(shape, batch)], key), lsn, lsn - 1)
     assert sorted(map(repr, read(sink))) == sorted(map(repr, model(target, events, place).values()))
 
 
@@ -263,6 +275,34 @@ def test_rows_without_a_key_go_copy_by_copy(sink: DeltaSink) -> None:
     assert sorted(map(repr, read(sink))) == counted(rows, net)
     with pytest.raises(SinkError, match="not a copy"):
         sink.merge(fold_rows([changes(NOTE, [Event("D", old=("never", nan), old_kind="O")])]), 4, 3)
+
+
+def test_pieces_are_one_commit_or_none(filled: DeltaSink) -> None:
+    files = set(Path(filled.uri).glob("*.parquet"))
+
+    def pieces() -> Iterator[Folded]:
+        yield folded(Event("I", (50, "a", "b", "c")), Event("U", (1, "first", U, U)))
+        yield folded(
+            Event("D", old=(50, None, None, None)), Event("U", (1, "second", U, U)), Event("U", (7, U, "x", U))
+        )
+        if broken:
+            raise OSError(errno.EIO, "of the log, and not of the table")
+        yield folded(Event("T"), Event("I", (60, "a", "b", "c")), Event("I", (61, "a", "b", "c")))
+        yield folded(Event("D", old=(61, None, None, None)))
+
+    broken = True
+    with pytest.raises(OSError, match="of the log"):
+        filled.merge_pieces(pieces(), 20, 11)
+    assert set(Path(filled.uri).glob("*.parquet")) == files
+    assert sorted(read(filled)) == ROWS
+    broken = False
+    filled.merge_pieces(pieces(), 20, 11)
+    assert read(filled) == [(60, "a", "b", "c")]
+    assert len(set(Path(filled.uri).glob("*.parquet")) - files) == 1
+    filled.merge_pieces(iter(()), 21, 20)
+    state = filled.state()
+    assert state is not None
+    assert (state.applied_lsn, state.version) == (21, 3)
 
 
 def test_a_foreign_table_is_never_written(tmp_path: Path) -> None:

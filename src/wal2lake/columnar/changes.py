@@ -48,6 +48,11 @@ class Changes:
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tuples' values."""
+        return sum(int(column.nbytes) for column in [*self.new, *(self.old or ())])
+
     @classmethod
     def concat(cls, parts: Sequence[Changes]) -> Changes:
         """Consecutive parts (at least one, of one schema) as one."""

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits, envelope
-from wal2lake.apply.fold import Folded, fold, fold_rows
+from wal2lake.apply.fold import Folded, FoldedRows, fold, fold_rows
 from wal2lake.apply.unify import TRUNCATE
 from wal2lake.apply.visibility import select, visible
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
+from wal2lake.columnar.changes import Changes
 from wal2lake.columnar.headers import truncated_relations
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC
@@ -39,6 +40,7 @@ from wal2lake.tables.target import Target
 Xids = npt.NDArray[np.uint32]
 
 
+PIECE_BYTES = 512 << 20  # of decoded changes; more than a batch has, but for one that a single transaction makes larger
 APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
 
@@ -188,19 +190,59 @@ def apply_mirror(task: ApplyTask) -> int:
     state = standing(sink, str(task.batch))
     if state.applied_lsn >= task.batch.end:
         return 0
-    found = _read(task, state.applied_lsn)
-    changes = [kept.changes for kept in found if len(kept.changes)]
-    if not changes:
-        due = sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
+    pieces = _Pieces(task, state)
+    if pieces.whole:
+        due = _merge_whole(task, state, pieces)
     else:
-        folded = fold(changes, task.key, task.fill) if task.key else fold_rows(changes, task.fill)
-        converges_lsn = None
-        if task.batch.start < max(task.converges_lsn, state.converges_lsn) and isinstance(folded, Folded):
-            folded, converges_lsn = _reread_orphans(task, folded, state.converges_lsn)
-        due = sink.merge(folded, task.batch.end, state.applied_lsn, converges_lsn)
+        due = sink.merge_pieces(pieces, task.batch.end, state.applied_lsn)
     if due:
         sink.maintain()
-    return sum(map(len, changes))
+    return pieces.changes
+
+
+class _Pieces:
+    """A task's changes, folded in pieces, oldest first: what a task holds at once is bounded, however much it is.
+
+    They are one piece (``whole``) where what one of them holds depends on others: the columns of several schema
+    versions, and rows that are in none of several snapshots' chunks. ``changes``: how many there were so far.
+    """
+
+    def __init__(self, task: ApplyTask, state: SinkState) -> None:
+        self._task = task
+        self._applied = state.applied_lsn
+        converging = bool(task.key) and task.batch.start < max(task.converges_lsn, state.converges_lsn)
+        self.whole = converging or len({digest for _, digest, _ in task.parts}) > 1
+        self.changes = 0
+
+    def __iter__(self) -> Iterator[Folded | FoldedRows]:
+        gathered: list[Changes] = []
+        size = 0
+        for kept in _read(self._task, self._applied):
+            if not len(kept.changes):
+                continue
+            gathered.append(kept.changes)
+            size += kept.changes.nbytes
+            self.changes += len(kept.changes)
+            if size >= PIECE_BYTES and not self.whole:
+                yield self._fold(gathered)
+                size = 0
+        if gathered:
+            yield self._fold(gathered)
+
+    def _fold(self, gathered: list[Changes]) -> Folded | FoldedRows:
+        changes = list(gathered)
+        gathered.clear()
+        return fold(changes, self._task.key, self._task.fill) if self._task.key else fold_rows(changes, self._task.fill)
+
+
+def _merge_whole(task: ApplyTask, state: SinkState, pieces: _Pieces) -> bool:
+    sink, folded = task.target.sink(), next(iter(pieces), None)
+    if folded is None:
+        return sink.commit_files([], task.batch.end, state.schema, state.applied_lsn)
+    converges_lsn = None
+    if task.batch.start < max(task.converges_lsn, state.converges_lsn) and isinstance(folded, Folded):
+        folded, converges_lsn = _reread_orphans(task, folded, state.converges_lsn)
+    return sink.merge(folded, task.batch.end, state.applied_lsn, converges_lsn)
 
 
 def _read(task: ApplyTask, applied: int) -> Iterator[CommittedChanges]:

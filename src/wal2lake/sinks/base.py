@@ -129,6 +129,9 @@ class Sink(Protocol):
         ``converges_lsn`` becomes the state's in the same commit, unless it is None.
         """
 
+    def merge_pieces(self, pieces: Iterable[Folded | FoldedRows], lsn: int, applied: int) -> bool:
+        """Apply folds, oldest first, in one commit, though no more than one is held at once; without any, too."""
+
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
 

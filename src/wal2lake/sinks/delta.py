@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import (
@@ -58,6 +58,9 @@ _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 SMALL_FILES: Final = 48
 ORPHAN_S: Final = 7 * 86_400  # longer than any snapshot takes, whose files nobody names until its end
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
+
+
+T = TypeVar("T")
 
 
 class DeltaSink:
@@ -144,12 +147,35 @@ class DeltaSink:
 
         Returns whether ``maintain`` is due.
         """
+        return self._merge(iter([folded]), lsn, applied, converges_lsn)
+
+    def merge_pieces(self, pieces: Iterable[Folded | FoldedRows], lsn: int, applied: int) -> bool:
+        """``Sink.merge_pieces``: each piece finds the files as those before it have left them, committed or not."""
+        return self._merge(_marking_given_errors(pieces), lsn, applied)
+
+    def _merge(
+        self, pieces: Iterator[Folded | FoldedRows], lsn: int, applied: int, converges_lsn: int | None = None
+    ) -> bool:
         with self._mapped_errors():
             table = self._open()
             if self._is_applied(table, lsn, applied):
                 return False
             assert table is not None
-            return self._apply(table, merge(self._target(table), folded), lsn, converges_lsn)
+            committed = target = self._target(table)
+            written: dict[str, FileAction] = {}
+            with self._removing_if_refused(table, written):
+                for folded in pieces:
+                    removed, actions = self._rewrite(target, folded)
+                    del folded  # while the next one is made
+                    target = target.after(removed, [action.path for action in actions])
+                    self._folder.remove(path for path in removed if written.pop(path, None))
+                    written |= {action.path: action for action in actions}
+                gone = set(committed.files["path"].to_pylist()) - set(target.files["path"].to_pylist())
+                return self._commit(table, list(written.values()), sorted(gone), lsn, converges_lsn)
+
+    def _rewrite(self, target: CommittedFiles, folded: Folded | FoldedRows) -> tuple[list[str], list[FileAction]]:
+        rewrite = merge(target, folded)
+        return rewrite.removed, write_data_files(self._folder, rewrite.batches, target.schema)
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
@@ -311,7 +337,7 @@ class DeltaSink:
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None, converges_lsn: int | None = None) -> bool:
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
-        with self._removing_if_refused(table, actions):
+        with self._removing_if_refused(table, [action.path for action in actions]):
             return self._commit(table, actions, rewrite.removed, lsn, converges_lsn)
 
     def _commit(
@@ -374,7 +400,7 @@ class DeltaSink:
             for batch in read_batches(self._folder, path, schema)
         )
         actions = write_data_files(self._folder, batches, schema)
-        with self._removing_if_refused(table, actions):
+        with self._removing_if_refused(table, [action.path for action in actions]):
             self._replace(table, actions, schema, None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
@@ -402,7 +428,7 @@ class DeltaSink:
         return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
 
     @contextmanager
-    def _removing_if_refused(self, table: DeltaTable, actions: Sequence[FileAction]) -> Iterator[None]:
+    def _removing_if_refused(self, table: DeltaTable, paths: Collection[str]) -> Iterator[None]:
         """Remove files that the block was to commit to ``table``, and that no version since then names.
 
         Not on an object store: a commit whose answer was lost may arrive there yet.
@@ -413,7 +439,7 @@ class DeltaSink:
         except BaseException:
             if self._folder.is_local:
                 named = b"".join(self._commits_after(loaded))
-                self._folder.remove(action.path for action in actions if action.path.encode() not in named)
+                self._folder.remove(path for path in paths if path.encode() not in named)
             raise
 
     def _commits_after(self, loaded: int) -> Iterator[bytes]:
@@ -468,9 +494,9 @@ class _GivenError(Exception):
     """Whoever made the rows failed, and not the table that they are for; the cause says how."""
 
 
-def _marking_given_errors(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
     try:
-        yield from batches
+        yield from given
     except Exception as error:
         raise _GivenError from error
 

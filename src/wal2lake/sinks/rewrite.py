@@ -27,11 +27,22 @@ from wal2lake.sinks.folder import Folder
 
 @dataclass(frozen=True)
 class CommittedFiles:
-    """A table's committed files. ``files``: columns path, size_bytes, and min and max (structs by column)."""
+    """A table's committed files. ``files``: columns path, size_bytes, and min and max (structs by column).
+
+    Or files that are about to be committed with it, which have a path alone.
+    """
 
     folder: Folder
     schema: pa.Schema
     files: pa.Table
+
+    def after(self, removed: Sequence[str], written: Sequence[str]) -> CommittedFiles:
+        """The files as they are when some are gone and others, of which nothing else is known, have come."""
+        kind = self.files.schema.field("path").type
+        gone = pc.is_in(self.files["path"], pa.array(removed, kind))
+        come = pa.table({"path": pa.array(written, kind)})
+        files = pa.concat_tables([self.files.filter(pc.invert(gone)), come], promote_options="default")
+        return CommittedFiles(self.folder, self.schema, files)
 
     def candidates(self, rows: pa.Table) -> list[str]:
         """The files that may hold a row equal to one of ``rows`` in its first column, by their statistics."""
