@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from tests.changelog.conftest import IDENTITY
 from tests.changelog.memory import MemoryStorage
 from wal2lake.capture.frames import without_headers
@@ -39,7 +41,7 @@ class Counting(MemoryStorage):
 def test_doors_no_segment_repeats_what_wide_tables_are_called() -> None:
     """They come one by one, which takes the most files."""
     wide = [
-        relation(oid, f"t{oid}", tuple(f"{oid * COLUMNS + number:063d}" for number in range(COLUMNS)))
+        relation(oid, f"t{oid}", tuple(_name(oid * COLUMNS + number) for number in range(COLUMNS)))
         for oid in range(TABLES)
     ]
     stream, storage = ScriptedStream(), Counting()
@@ -60,12 +62,17 @@ def test_doors_no_segment_repeats_what_wide_tables_are_called() -> None:
         log.refresh()
         assert len(log.plan(start, stream.lsn)) == 20
         assert log.counts(log.plan(start, stream.lsn)[0]) == {7: {"I": 1}}
-    assert storage.since()[1] == 0
+    assert storage.since()[1] < 1000, "the position, which is looked at each time"
     run = log.relation_runs(log.plan(start, stream.lsn)[3], 7)
     assert len(run[0].relation.columns) == COLUMNS
     read = storage.since()[1]
     assert [log.relation_runs(extent, 7)[0].relation == run[0].relation for extent in log.plan(start, stream.lsn)]
     assert (read < DESCRIBED, storage.since()[1]) == (True, 0), "read once, and kept"
+
+
+def _name(number: int) -> str:
+    """63 characters of which no compression makes much less than half."""
+    return hashlib.sha256(str(number).encode()).hexdigest()[:63]
 
 
 def stored(storage: MemoryStorage, folder: str) -> list[bytes]:
