@@ -76,9 +76,11 @@ class Capture:
             try:
                 self._capture(log, stop)
             except BaseException as error:
-                self._record_failure(error)
+                told = error if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
+                with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error matters more
+                    self._record_end("failed", str(told))
                 raise
-            self._publish(state="stopped")
+            self._record_end("stopped", None)
 
     def _capture(self, log: ExitStack, stop: threading.Event) -> None:
         writer: LogWriter | None = None
@@ -98,12 +100,10 @@ class Capture:
                     raise
                 self._back_off(error, stop)
 
-    def _record_failure(self, error: BaseException) -> None:
+    def _record_end(self, state: str, reason: str | None) -> None:
         """For whoever looks when this process is gone; one that could not have the log speaks not for who has it."""
-        reason = str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
-        with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error that ended it matters more
-            if self._status.lock or not self._storage.is_locked(WRITER_LOCK):
-                self._publish(state="failed", reason=reason)
+        if self._status.lock or not self._storage.is_locked(WRITER_LOCK):
+            self._publish(state=state, reason=reason)
 
     def _other_manner(self, error: UnsendableError) -> Manner:
         """How the transaction can be had that the server could not send; ``error`` when there is no way."""
