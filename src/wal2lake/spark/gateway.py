@@ -51,24 +51,28 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         try:
             with _submit_arguments(settings), interruptible():
                 gateway = launch_gateway(popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
-        except KeyboardInterrupt:  # Java ends by itself: nobody holds the other end of its standard input any more
+        except KeyboardInterrupt as error:
+            if (process := _process_of(error)) is not None:
+                process.kill()
+                process.wait()
             raise InterruptedByUser("Stopped while Java was being started.") from None
         except BaseException as error:
             stderr.close()
             forwarder.join(2.0)  # why Java did not start is said before anybody says that it did not
-            if _was_killed(error):
+            process = _process_of(error)
+            if process is not None and process.poll() in (-signal.SIGKILL, 128 + signal.SIGKILL):
                 raise SparkLostError("Java was killed while it started for Spark.") from error
             raise
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
 
 
-def _was_killed(error: BaseException) -> bool:
-    """Java, or the shell that starts it. PySpark has the process to itself, in the frame that raised the error."""
+def _process_of(error: BaseException) -> subprocess.Popen[bytes] | None:
+    """Java, or the shell that starts it. PySpark has it to itself, in the frame through which ``error`` came."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         process = frame.f_locals.get("proc")
         if isinstance(process, subprocess.Popen):
-            return process.poll() in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    return False
+            return process
+    return None
 
 
 @contextlib.contextmanager
