@@ -5,8 +5,9 @@ So a log that ends at or before that place goes on, however many promotions lie 
 it, and the log has, did not happen. That log is refused, with what it has of it, until it is cut back and the tables
 are read again that may hold it (tables/forked.py).
 
-A position beyond the place where no transaction is does not count: an idle log hears how far the server's WAL goes,
+A position beyond the place where no segment reaches does not count: an idle log hears how far the server's WAL goes,
 though nothing in it was for it. It is put back to that place; what commits behind it on the new timeline comes anew.
+Segments are never taken away here: readers that run know them by their numbers.
 
 Source: PostgreSQL documentation, "Timelines", and "Streaming Replication Protocol" (TIMELINE_HISTORY); "Logical
 Replication Failover" (slots that standbys keep in step).
@@ -66,7 +67,7 @@ class Step:
 def step_to(dsn: str, log: ChangeLog, system: SystemIdentity) -> Step:
     """The step from where ``log`` is to the server; raises LogMismatchError where it cannot be taken."""
     step = find_step(dsn, log, system)
-    if step.fork is not None and log.last_end_lsn > step.fork:
+    if step.fork is not None and reaches_beyond(log, step.fork):
         raise _forked(log, system, step.fork)
     return step
 
@@ -94,6 +95,15 @@ def find_step(dsn: str, log: ChangeLog, system: SystemIdentity) -> Step:
     if (fork is None and theirs.number != mine) or (known is not None and not theirs.continues(known)):
         raise _other_history(theirs, known or Timeline(mine, ()))
     return Step(fork, None if known is not None and known.number == theirs.number else theirs)
+
+
+def reaches_beyond(log: ChangeLog, fork: LSN) -> bool:
+    """A segment of the log is of WAL behind ``fork``, be it a transaction that never ended."""
+    return _reach(log) > fork
+
+
+def _reach(log: ChangeLog) -> LSN:
+    return LSN(log.segments[-1].durable_lsn) if log.segments else log.start_lsn
 
 
 def require_same(pgconn: PGconn, system: SystemIdentity) -> None:
@@ -126,7 +136,7 @@ def _forked(log: ChangeLog, system: SystemIdentity, fork: LSN) -> LogMismatchErr
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     return LogMismatchError(
         f"The server was promoted: its timeline {system.timeline} comes from timeline {mine} at {fork}, and the change"
-        f" log goes on there until {log.last_end_lsn}. What it has behind {fork} happened to the old server alone, and"
+        f" log goes on there until {_reach(log)}. What it has behind {fork} happened to the old server alone, and"
         f" may be in the lake: {', '.join(named[:_NAMED]) or 'no table'}{more}.",
         hint="Stop wal2lake, and call `wal2lake resync --forked`: it cuts the log back to where the timelines part, and"
         " has these tables read anew by the next `wal2lake run`; the others go on.",

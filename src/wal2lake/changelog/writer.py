@@ -139,7 +139,10 @@ class LogWriter:
         beyond = [segment for segment in self.log.segments if segment.durable_lsn > lsn]
         first = beyond[0] if beyond else None
         if lsn < self.log.start_lsn or (first is not None and 0 < first.seq == self.log.segments[0].seq):
-            raise LogMismatchError(f"Nothing that the change log {self._storage.where} still holds ends by {LSN(lsn)}.")
+            raise LogMismatchError(
+                f"Nothing that the change log {self._storage.where} still holds ends by {LSN(lsn)}.",
+                hint="Begin a new change log beside the lake, which reads every table again (docs/moving.md).",
+            )
         seq = self._seq if first is None else first.seq
         if first is not None and first.commits:
             begins = self.log.transactions(first.previous_end_lsn, first.end_lsn)["final_lsn"][0].as_py()

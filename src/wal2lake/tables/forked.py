@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from wal2lake.capture.timeline import find_step, moved_on
+from wal2lake.capture.timeline import find_step, moved_on, reaches_beyond
 from wal2lake.changelog.log import CLAIM, ChangeLog
 from wal2lake.changelog.places import SNAPSHOTS, checkpoint, pipeline_lock
 from wal2lake.changelog.requests import Requests
@@ -75,7 +75,7 @@ def _fork(config: Config, log: ChangeLog) -> LSN:
             f"The change log {log.storage.where} is of another server.", hint="`wal2lake check` says what fits."
         )
     fork = find_step(config.source.dsn, log, system).fork
-    if fork is None or log.last_end_lsn <= fork:
+    if fork is None or not reaches_beyond(log, fork):
         raise ConfigError(
             "The change log has nothing that the server does not have: no promotion has left it behind.",
             hint="`wal2lake run` goes on with it. Without --forked, tables are read anew by name or with --all.",
