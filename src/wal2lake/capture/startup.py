@@ -297,7 +297,7 @@ def _require_failover(config: Config, connection: Connection) -> None:
         raise ServerConfigError(
             f"source.failover needs PostgreSQL {_FAILOVER_SINCE // 10000}: the server is {version // 10000}, whose"
             " standbys keep no slot in step.",
-            hint="Set source.failover to false; after a promotion a new change log is begun (docs/moving.md).",
+            hint="Set source.failover to false; after a promotion every table is read again (docs/moving.md).",
         )
 
 
@@ -314,8 +314,7 @@ def _slot_gone_error(slot: str, log: ChangeLog, system: SystemIdentity) -> SlotM
         return SlotMissingError(
             f"The server was promoted, and has no replication slot {slot}: it was made without failover, or no standby"
             " had it in step in time.",
-            hint="What happened since the promotion is unknown: begin a new change log beside the lake, which reads"
-            " every table again (docs/moving.md).",
+            hint=f"What happened since the promotion is unknown, so every table must be read again: {BEGIN_ANEW}.",
         )
     return SlotMissingError(
         f"The replication slot {slot} does not exist any more, but the change log {log.storage.where} continues it.",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Switches, Timeline, newest_timeline
 from wal2lake.changelog.writer import LogWriter
-from wal2lake.errors import ConnectError, LogMismatchError
+from wal2lake.errors import BEGIN_ANEW, ConnectError, LogMismatchError
 from wal2lake.lsn import LSN, LSN_MAX
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import SystemIdentity, identify
@@ -31,7 +31,6 @@ from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.system import timeline_history
 
 _NAMED = 20  # tables in a sentence
-_ANEW = "Otherwise begin a new change log beside the lake, which reads every table again (docs/moving.md)."
 
 logger = logging.getLogger("wal2lake.capture")
 
@@ -121,7 +120,8 @@ def _other_history(theirs: Timeline, known: Timeline) -> LogMismatchError:
     return LogMismatchError(
         f"The server's timeline {theirs.number} does not continue the change log's timeline {known.number}"
         f" ({_told(known.switches)}): its history is {_told(theirs.switches)}.",
-        hint=f"Point source.dsn at a server that continues it. {_ANEW}",
+        hint="Point source.dsn at a server that continues it. If there is none, every table must be read again:"
+        f" {BEGIN_ANEW}.",
     )
 
 

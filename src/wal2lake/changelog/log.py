@@ -28,7 +28,7 @@ from wal2lake.changelog.relations import Messages, superfluous
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.timelines import newest_timeline
 from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
-from wal2lake.errors import ConfigError, LogMismatchError
+from wal2lake.errors import BEGIN_ANEW, ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation, Type
@@ -111,7 +111,7 @@ class ChangeLog:
         for name in ("system_id", "database", "slot", "publication"):
             mine, theirs = getattr(self.identity, name), getattr(other, name)
             if mine != theirs:
-                upgraded = " After an upgrade, begin a new change log beside the lake (docs/moving.md)."
+                upgraded = f" After an upgrade every table must be read again: {BEGIN_ANEW}."
                 raise LogMismatchError(
                     f"The change log {self.storage.where} belongs to {name} {mine}, but the source has {theirs}.",
                     hint="Point log.path at a new folder for this source, or the source settings at the server,"

@@ -36,7 +36,8 @@ _REQUESTS, _CHECKPOINTS = "requests", "checkpoints"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 _LONGEST = 255  # bytes of a file's name
 _COMPACT = "="  # stands in no percent encoding
-EVERYTHING: Final = (IDENTITY, SLOT, *POSITIONS, *FOLDERS, _REQUESTS, _CHECKPOINTS)  # what makes it a log comes first
+# What makes it a log comes first, but for what would make the next one a log of another timeline.
+EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, _REQUESTS, _CHECKPOINTS)
 
 
 def tables_of(pipeline: str) -> str:

@@ -29,7 +29,7 @@ from wal2lake.changelog.places import POSITIONS, RELATIONS, SEGMENTS, WRITER_LOC
 from wal2lake.changelog.storage import Stored, Version, held
 from wal2lake.changelog.timelines import Timeline, record_timeline
 from wal2lake.columnar.headers import MessageColumns
-from wal2lake.errors import LogCorruptError, LogMismatchError, SlotInUseError
+from wal2lake.errors import BEGIN_ANEW, LogCorruptError, LogMismatchError, SlotInUseError
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
@@ -141,7 +141,7 @@ class LogWriter:
         if lsn < self.log.start_lsn or (first is not None and 0 < first.seq == self.log.segments[0].seq):
             raise LogMismatchError(
                 f"Nothing that the change log {self._storage.where} still holds ends by {LSN(lsn)}.",
-                hint="Begin a new change log beside the lake, which reads every table again (docs/moving.md).",
+                hint=f"Every table must be read again: {BEGIN_ANEW}.",
             )
         seq = self._seq if first is None else first.seq
         if first is not None and first.commits:
