@@ -223,3 +223,10 @@ def test_a_row_goes_wrong_at_its_place_in_the_stream(reader: Any, data: bytes, o
             made.feed(data[at : at + size])
         made.close()
     assert raised.value.offset == offset
+
+
+@pytest.mark.parametrize(("line", "offset"), [(b'"a', 0), (b'a,"b', 2), (b'a,b"c', 2), (b'"a"b"', 0)])
+def test_a_quote_that_does_not_end_is_told_at_its_field(line: bytes, offset: int) -> None:
+    with pytest.raises(ProtocolError, match="neither followed by the delimiter nor the last") as raised:
+        CsvFormat().split(line)
+    assert raised.value.offset == offset
