@@ -10,6 +10,8 @@ from tests.apply.build import FLOAT8, INT8, TEXT, Event, U, changes, table
 from wal2lake.apply import row_index
 from wal2lake.apply.fold import fold, fold_rows
 from wal2lake.apply.row_index import RowIndex, take_values
+from wal2lake.apply.unify import unify
+from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import ProtocolError
 
 LIMIT = 10
@@ -97,3 +99,17 @@ def test_the_first_of_several_without_the_whole_old_row_is_blamed(bad: Event) ->
     with pytest.raises(ProtocolError, match="REPLICA IDENTITY FULL") as raised:
         fold_rows([changes(NOTE, [Event("I", ("a", 1.0)), good, bad, good, bad])])
     assert (raised.value.lsn, raised.value.relation) == (102, "shop.item")
+
+
+def test_a_table_is_called_as_its_newest_version_is() -> None:
+    before, after = (TableSchema.build(7, "shop", name, [("id", 20, -1, None, True)]) for name in ("old", "new"))
+    whole = unify([changes(before, [Event("I", (1,))]), changes(after, [Event("I", (2,))], lsn=200)])
+    assert (whole.relation, whole.truncated, whole.lsn.tolist()) == ("shop.new", False, [100, 200])
+    assert str(whole.fail("Wrong.", np.array([1, 0]))) == "Wrong. [relation shop.new, LSN 0/C8]"
+
+
+def test_toast_of_the_first_column_is_the_targets() -> None:
+    note = table({"doc": TEXT, "id": INT8}, key=["id"])
+    folded = fold([changes(note, [Event("U", (U, 1)), Event("U", ("x", 2)), Event("U", (U, 2))])], ["id"])
+    assert {name: mask.tolist() for name, mask in folded.unknown.items()} == {"doc": [True, False]}
+    assert folded.upserts.to_pydict() == {"doc": [None, "x"], "id": [1, 2]}

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.columns import read_columns
-from wal2lake.pgoutput.messages import LAYOUTS, Insert
+from wal2lake.pgoutput.messages import (
+    COLUMN_IS_KEY,
+    LAYOUTS,
+    TRUNCATE_CASCADE,
+    TRUNCATE_RESTART_IDENTITY,
+    Insert,
+)
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, TupleColumn, TupleData
 
@@ -52,6 +58,11 @@ def test_the_first_server_that_knows_what_is_asked(given: dict[str, Any], since:
         ServerConfigError, match=rf"{knows}{what if since > 100000 else ''}.* {since // 10000} and later"
     ):
         asked.build(since - 1)
+
+
+def test_the_bits_of_a_columns_and_a_truncates_flags() -> None:
+    """LOGICALREP_IS_REPLICA_IDENTITY, TRUNCATE_CASCADE and TRUNCATE_RESTART_SEQS in proto.c."""
+    assert (COLUMN_IS_KEY, TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY) == (1 << 0, 1 << 0, 1 << 1)
 
 
 @pytest.mark.parametrize("version", [0, 5])
