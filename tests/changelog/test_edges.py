@@ -332,6 +332,18 @@ def test_what_may_have_changed_is_told_by_the_newest_segments(open_writer: Write
     assert ChangeLog.create(MemoryStorage(), IDENTITY).changed_above(0, 1) == set()
 
 
+def test_what_changed_before_many_segments_without_a_commit_is_not_passed_over(open_writer: Writer) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        writer.append(without_headers(stream.transaction(insert(1, "a"))))
+        end = stream.lsn
+        for _ in range(4):
+            writer.append(without_headers([stream.message(NOTE)]))
+        log = ChangeLog.open(writer.log.storage)
+    assert [log.changed_above(0x1000, most) for most in range(1, 7)] == [None] * 4 + [{16384}] * 2
+    assert [log.changed_above(end, most) for most in range(1, 7)] == [set()] * 6
+
+
 @pytest.mark.parametrize("cut", [2, 3, 7, 100])
 def test_where_the_transactions_before_an_announcement_end(open_writer: Writer, cut: int) -> None:
     stream, flat, ends = ScriptedStream(), list[bytes](), [0x1000]
@@ -447,6 +459,37 @@ def test_a_missing_segment_is_told_once(documents: LogWriter) -> None:
     (fault,) = verify_log(storage)
     assert SEGMENT in fault
     assert "missing" in fault
+
+
+def test_a_log_without_segments_may_have_lost_its_position(open_writer: Writer) -> None:
+    """That is told, and no segment is missed of which nobody knows."""
+    with open_writer() as writer:
+        pass
+    positions = [file for file in _files(writer) if file.name.startswith("position")]
+    for file in positions:
+        file.write_bytes(b"{}")
+    faults = list(verify_log(writer.log.storage))
+    assert len(faults) == len(positions)
+    assert not any("segments/" in fault for fault in faults)
+    for file in positions:
+        file.unlink()
+    assert list(verify_log(writer.log.storage)) == []
+
+
+@pytest.mark.parametrize("before", [[], [NOTE], [NOTE, ABORT]], ids=len)
+def test_what_the_first_segment_says_of_itself_is_verified(open_writer: Writer, before: list[PgoutputMessage]) -> None:
+    stream = ScriptedStream()
+    around = [stream.message(message) for message in before]
+    with open_writer() as writer:
+        writer.append(without_headers([*around, *stream.transaction(relation(), insert(1, "a")), *around]))
+    storage, name = writer.log.storage, SEGMENT
+    file = storage.map(name)
+    info, batch, index = (read(file, name) for read in (layout.read_info, layout.read_batch, layout.read_transactions))
+    wrong = layout.Segment(replace(info, counts={}), batch, index)
+    assert list(verify_log(storage)) == []
+    storage.put(name, b"".join(map(bytes, layout.write_segment(wrong, writer.log.identity, None))))
+    (fault,) = verify_log(storage)
+    assert "counts is not what its messages say" in fault
 
 
 def test_the_documents_of_a_table(documents: LogWriter) -> None:

@@ -391,6 +391,8 @@ class ChangeLog:
         None where that are more than ``most`` segments.
         """
         late = [segment for segment in self.segments[-most - 1 :] if segment.end_lsn > lsn]
+        if len(late) > most:  # where the first of them has no commit, it is an earlier one that has
+            return None
         first = min((run.first_seq for segment in late for run in segment.runs[:1]), default=None)
         if first is None:
             return set()
