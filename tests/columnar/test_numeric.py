@@ -70,6 +70,7 @@ def test_every_place_of_every_scale(precision: int) -> None:
     [
         (b"", 4, 2),
         (sent([], 0)[:7], 4, 2),
+        (sent([], 0, NAN)[:7], 4, 2),
         (sent([1], 0)[:9], 4, 2),
         (sent([1], 0) + b"\0", 4, 2),
         (sent([1], 0, count=2), 4, 2),
