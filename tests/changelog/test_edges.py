@@ -253,6 +253,14 @@ def test_a_consumer_may_be_ahead_of_the_log(open_writer: Writer) -> None:
         assert [consumer["behind_bytes"] for consumer in list_consumers(writer.log)] == [1, 0]
 
 
+def test_of_consumers_that_are_level_the_names_are_in_order(open_writer: Writer) -> None:
+    """Those that stand for a table are asked for after the others."""
+    with open_writer() as writer:
+        writer.log.release("z", 0x1000)
+        TableDocuments(writer.log.storage, "a", "shop", "t").write_state({"needs_lsn": "0/1000"})
+        assert [consumer["consumer"] for consumer in list_consumers(writer.log)] == ["a@shop.t", "z"]
+
+
 def test_a_writer_goes_on_with_the_next_number(open_writer: Writer) -> None:
     stream = ScriptedStream()
     for seq in range(3):

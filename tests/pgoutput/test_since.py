@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wal2lake.errors import ConfigError, ProtocolError, ServerConfigError
+from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.columns import read_columns
 from wal2lake.pgoutput.messages import (
@@ -20,9 +21,19 @@ from wal2lake.pgoutput.messages import (
     LAYOUTS,
     TRUNCATE_CASCADE,
     TRUNCATE_RESTART_IDENTITY,
+    Begin,
+    Commit,
     Insert,
+    Message,
+    Origin,
+    PgoutputMessage,
+    Relation,
+    RelationColumn,
+    StreamStart,
+    Truncate,
 )
 from wal2lake.pgoutput.options import PgoutputOptions
+from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.pgoutput.tuples import NULL, UNCHANGED, TupleColumn, TupleData
 
 SINCE = {
@@ -124,3 +135,40 @@ def test_columns_are_read_as_the_codec_writes_them(columns: tuple[TupleColumn, .
 def test_a_column_of_no_kind_is_noticed() -> None:
     with pytest.raises(ValueError, match="no kind"):
         read_columns(b"\0\1x", 0)
+
+
+AT, ROW = LSN(100), TupleData((NULL,))
+BEGIN, RELATION = Begin(AT, 0, 7), Relation(5, "public", "t", "d", (RelationColumn(1, "id", 20, -1),))
+NOTE, FROM = Message(False, AT, "p", b""), Origin(AT, "elsewhere")
+PLAIN, WITHOUT_STREAMING = PgoutputOptions(("p",)), PgoutputOptions(("p",), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "sentence"),
+    [
+        (PLAIN, [Commit(0, AT, AT, 0)], "Commit cannot come in state IDLE."),
+        (PLAIN, [BEGIN, BEGIN], "Begin cannot come in state TRANSACTION."),
+        (PLAIN, [FROM], "Origin cannot come in state IDLE."),
+        (
+            PLAIN,
+            [BEGIN, FROM, RELATION, Insert(5, ROW), FROM],
+            "Origin cannot come in state TRANSACTION behind a change.",
+        ),
+        (PLAIN, [BEGIN, RELATION, Insert(5, ROW), BEGIN], "Begin cannot come in state TRANSACTION."),
+        (PLAIN, [StreamStart(7, True)], "StreamStart came with version 2; 1 was asked for."),
+        (PLAIN, [NOTE], "Message came, which was not asked for."),
+        (WITHOUT_STREAMING, [StreamStart(7, True)], "StreamStart came, which was not asked for."),
+        (PLAIN, [BEGIN, Insert(5, ROW)], "A change names relation 5, which no Relation announced."),
+        (PLAIN, [BEGIN, RELATION, Truncate((5, 6), 0)], "A change names relation 6, which no Relation announced."),
+        (PLAIN, [BEGIN, RELATION, Insert(5, TupleData(()))], "A row has 0 columns where its Relation announced 1."),
+    ],
+)
+def test_what_may_not_come_is_told_in_a_sentence(
+    options: PgoutputOptions, said: list[PgoutputMessage], sentence: str
+) -> None:
+    session = PgoutputSession(options)
+    for message in said[:-1]:
+        session.send(message)
+    with pytest.raises(ProtocolError) as refused:
+        session.send(said[-1])
+    assert (refused.value.message, refused.value.offset) == (sentence, 0)
