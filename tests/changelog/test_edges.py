@@ -287,6 +287,23 @@ def test_rows_that_adjoin_are_one_extent_and_others_are_not(open_writer: Writer)
     assert log.plan(0, stream.lsn - 1) == [Extent(0, 0, 4), Extent(1, 0, 2)]
 
 
+def test_a_batch_goes_on_into_the_next_segment_where_it_has_all_of_one_and_only_there(open_writer: Writer) -> None:
+    stream, sent, ends = ScriptedStream(), list[list[bytes]](), [0x1000]
+    for changes in (1, 4, 1, 1):
+        sent.append(stream.transaction(*[insert(n, "a") for n in range(changes)]))
+        ends.append(int(stream.lsn))
+    with open_writer() as writer:
+        for part in (sent[0] + sent[1], sent[2] + sent[3]):
+            writer.append(without_headers(part))
+        log = ChangeLog.open(writer.log.storage)
+    assert [log.end_lsn_within(ends[0], max_rows=rows) for rows in (6, 8, 9, 11, 12)] == [
+        ends[1], ends[1], ends[2], ends[2], ends[3],
+    ]  # fmt: skip
+    assert [log.end_lsn_within(ends[1], max_rows=rows) for rows in (5, 8, 9, 12)] == [
+        ends[2], ends[2], ends[3], ends[4],
+    ]  # fmt: skip
+
+
 def test_what_is_left_of_a_log_says_what_is_gone(open_writer: Writer) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
