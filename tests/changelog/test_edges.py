@@ -501,6 +501,25 @@ def test_a_log_without_segments_may_have_lost_its_position(open_writer: Writer) 
     assert list(verify_log(writer.log.storage)) == []
 
 
+def test_only_a_log_with_segments_has_lost_its_position(open_writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        with open_writer() as writer:
+            pass
+        for file in _files(writer):
+            if file.name.startswith("position"):
+                file.unlink()
+    assert caplog.messages == []
+    with open_writer() as writer:
+        writer.append(without_headers(ScriptedStream().transaction(insert(1, "a"))))
+    for file in _files(writer):
+        if file.name.startswith("position"):
+            file.unlink()
+    with open_writer():
+        assert [message.partition(" has ")[2] for message in caplog.messages] == [
+            "lost its position: it is taken from the segments."
+        ]
+
+
 @pytest.mark.parametrize("before", [[], [NOTE], [NOTE, ABORT]], ids=len)
 def test_what_the_first_segment_says_of_itself_is_verified(open_writer: Writer, before: list[PgoutputMessage]) -> None:
     stream = ScriptedStream()

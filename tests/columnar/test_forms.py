@@ -65,7 +65,7 @@ VALUES: dict[int, list[tuple[str, bytes, object]]] = {
     BOOL: [("t", b"\1", True), ("f", b"\0", False)],
     BYTEA: [("\\x" + data.hex(), data, data) for data in (b"", b"\0", b"\x9a\xf0", bytes(range(256)))],
     TEXT: [(word, word.encode(), word) for word in WORDS],
-    JSONB: [(word, b"\1" + word.encode(), word) for word in ("{}", "[]", '"ü"', "1")],
+    JSONB: [(word, b"\1" + word.encode(), word) for word in ("", "{}", "[]", '"ü"', "1")],
     UUID_OID: [(text, UUID(text).bytes, text) for text in ALL_NIBBLES],
     OID: [(str(n), struct.pack(">I", n), n) for n in (0, 1, 2**31 - 1, 2**31, 2**32 - 1)],
     DATE: [
