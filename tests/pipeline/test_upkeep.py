@@ -92,8 +92,8 @@ def test_one_tables_trouble_is_told_and_tried_again(rewritten: Site, caplog: pyt
 def test_the_pipeline_does_it_between_batches(rewritten: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site = rewritten
     monkeypatch.setattr("wal2lake.pipeline.upkeep.EVERY_S", -1.0)
-    monkeypatch.setattr("wal2lake.pipeline.loop._LOOK_S", 0.0)
-    monkeypatch.setattr("wal2lake.pipeline.loop._HOUSEKEEPING_S", 0.0)
+    monkeypatch.setattr("wal2lake.pipeline.loop.LOOK_S", 0.0)
+    monkeypatch.setattr("wal2lake.pipeline.loop.HOUSEKEEPING_S", 0.0)
     site.sql("INSERT INTO a VALUES (2, 0)")
     site.capture()
     Pipeline(site.config, LocalEngine(site), site.stop).run()

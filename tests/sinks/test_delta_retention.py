@@ -275,10 +275,11 @@ def test_files_that_a_commit_names_stay_though_it_fails_afterwards(uri: str, mon
     sink = DeltaSink(uri, "p")
     rewrite(sink, 1)
 
-    def fails(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
+    def fails(path: str | Path) -> None:
+        if "_delta_log" in str(path):
+            raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sink, "_sync", fails)
+    monkeypatch.setattr("wal2lake.sinks.folder.flush", fails)
     with pytest.raises(Exception, match="cannot be used"):
         sink.merge(folded(Event("D", old=(5, None, None, None))), 12, 11)
     assert len(read(sink)) == 9

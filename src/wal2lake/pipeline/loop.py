@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 30.0  # before what Spark could not start is tried again
 STATUS_S = 1.0
-_LOOK_S = 5.0  # sooner, where something was applied that no look has confirmed
-_HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
+LOOK_S = 5.0  # sooner, where something was applied that no look has confirmed
+HOUSEKEEPING_S = 30.0  # then new tables are looked for, and old segments removed
 _logger = logging.getLogger(__name__)
 
 
@@ -177,7 +177,7 @@ class _Following:
                     self._batches.tables.answer(self._progress.applied)
             if until is not None and synchronized and self._progress.reached(until):
                 break
-            due_s = _HOUSEKEEPING_S if confirmed == self._progress.applied else _LOOK_S
+            due_s = HOUSEKEEPING_S if confirmed == self._progress.applied else LOOK_S
             if time.monotonic() - discovered >= due_s:
                 with self._applying:
                     confirmed = self._progress.applied
