@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -91,31 +90,3 @@ def test_doors_no_secret_is_told(folder: Path, server: EmbeddedPostgres) -> None
 
 def _rows(folder: Path) -> int:
     return DeltaTable(str(folder / "wal2lake/lake/public/canary")).to_pyarrow_table().num_rows
-
-
-def test_doors_spark_gets_its_settings_whole(tmp_path: Path) -> None:
-    """Whatever characters they have; and what else was handed to spark-submit still counts."""
-    program = f"""
-import os, sys
-from wal2lake.config import Config
-from wal2lake.spark.session import build_session
-awkward = {{"spark.a": " x = : # ! y\\\\n", "spark.b": "ä\\n\\t é", "spark.c": "C:\\\\dir\\\\", "spark.d": ""}}
-session = build_session(Config(spark={{"spark.master": "local[1]", "spark.driver.memory": "700m", **awkward}}))
-conf = session.sparkContext.getConf()
-assert {{name: conf.get(name) for name in awkward}} == awkward, [conf.get(name) for name in awkward]
-assert conf.get("spark.given") == "before"
-assert 600 << 20 < session._jvm.Runtime.getRuntime().maxMemory() <= 700 << 20
-assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--conf spark.given=before pyspark-shell"
-assert os.listdir({str(tmp_path)!r}) == [] or not any(n.endswith(".conf") for n in os.listdir({str(tmp_path)!r}))
-"""
-    known = {"PYSPARK_SUBMIT_ARGS": "--conf spark.given=before pyspark-shell", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | known,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "incubator" not in done.stderr

@@ -26,25 +26,36 @@ def test_a_cluster_keeps_its_own_addresses_and_checkpoints() -> None:
     assert not any(name.startswith(("spark.driver.", "spark.sql.streaming.")) for name in settings)
 
 
-SCRIPT = """
-import signal, sys
+SCRIPT = r"""
+import os, signal, sys
 from wal2lake.config import Config
 from wal2lake.spark.session import build_session
 signal.signal(signal.SIGINT, lambda *_: print("ours"))
-spark = build_session(Config(spark={"spark.master": "local[1]"}))
+awkward = {"spark.a": " x = : # ! y\\n", "spark.b": "ä\n\t é", "spark.c": "C:\\dir\\", "spark.d": ""}
+spark = build_session(Config(spark={"spark.master": "local[1]", "spark.driver.memory": "700m", **awkward}))
 signal.raise_signal(signal.SIGINT)
 print(spark.read.format("wal2lake").load(sys.argv[1]).count())
+conf = spark.sparkContext.getConf()
+assert {name: conf.get(name) for name in awkward} == awkward, [conf.get(name) for name in awkward]
+assert conf.get("spark.given") == "before"
+assert 600 << 20 < spark._jvm.Runtime.getRuntime().maxMemory() <= 700 << 20
+assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--conf spark.given=before pyspark-shell"
+assert not any(name.endswith(".conf") for name in os.listdir(os.environ["TMPDIR"]))
 """
 
 
 @pytest.mark.spark
 def test_a_script_that_its_interpreters_path_started(tmp_path: Path) -> None:
-    """`venv/bin/python x.py`: PATH's Python has no wal2lake. Ctrl-C stays with the script when Spark has started."""
+    """`venv/bin/python x.py`: PATH's Python has no wal2lake. Ctrl-C stays with the script when Spark has started.
+
+    Spark has its settings whole, whatever characters they have; and what else was handed to spark-submit still counts.
+    """
     ChangeLog.create(tmp_path / "log", IDENTITY)
     (tmp_path / "x.py").write_text(SCRIPT)
     (tmp_path / "python3").symlink_to("/bin/false")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     environment["PATH"] = os.pathsep.join([str(tmp_path), "/usr/local/bin", "/usr/bin", "/bin"])
+    environment |= {"PYSPARK_SUBMIT_ARGS": "--conf spark.given=before pyspark-shell", "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "x.py", "log"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
