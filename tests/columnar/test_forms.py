@@ -238,7 +238,7 @@ def test_binary_without_a_place_in_the_table_is_named() -> None:
     assert (raised.value.lsn, raised.value.hint) == (102, RESYNC)
 
 
-NO_HEX = [b"", b"\\", b"\\xg0", b"\\x0g", b"\\x0\xff", b"\\x00A0", b"\\y00", b"\\x0", b"0000"]
+NO_HEX = [b"", b"]x00", b"\\", b"\\xg0", b"\\x0g", b"\\x0\xff", b"\\x00A0", b"\\y00", b"\\x0", b"0000"]
 
 
 @pytest.mark.parametrize(
