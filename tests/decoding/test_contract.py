@@ -22,8 +22,9 @@ from wal2lake.decoding import (
     ReorderBufferTXN,
     load_plugin,
 )
+from wal2lake.decoding.decoder import Decoder
 from wal2lake.decoding.plugin import STREAMING_REQUIRED, TWO_PHASE_REQUIRED, check_callbacks
-from wal2lake.errors import ConfigError, PluginError
+from wal2lake.errors import ConfigError, LogFullError, PluginError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Message, StreamAbort, Truncate
 from wal2lake.testing.stream import insert, relation
@@ -190,6 +191,22 @@ def test_whatever_a_callback_raises_is_told_by_its_name(callback: str, kind: typ
     if kind is not KeyboardInterrupt:
         assert f"Made failed in {callback}: {kind.__name__} at test_contract.py, line" in str(failed.value)
         assert "secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("failure", [BrokenPipeError(), LogFullError("A disk is full."), OSError(5, "no such luck")])
+def test_who_does_not_take_its_output_is_not_the_plugins_failure(failure: Exception) -> None:
+    """`recv … | head -1`, a full disk."""
+
+    def take(*piece: object) -> None:
+        raise failure
+
+    sender = Walsender(ONE_PIECE)
+    sender.transaction(701, relation(), insert(1, "a"))
+    with pytest.raises(type(failure)) as failed:
+        decoder = Decoder("json", (), ONE_PIECE, take, fixed=True)
+        for lsn, payload in sender.sent:
+            decoder.receive(lsn, payload)
+    assert failed.value is failure
 
 
 def test_an_instance_is_checked_as_a_class_is() -> None:

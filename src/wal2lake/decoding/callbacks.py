@@ -126,10 +126,10 @@ class PluginCallbacks:
     def _failure(
         self, callback: str, error: BaseException, lsn: LSN | None, relation: Relation | None = None
     ) -> Wal2LakeError:
-        """What waiting mends (the catalog's server is away) is not the plugin's failure; nor is Ctrl-C, which is raised
-        here as it came."""
+        """What waiting mends (the catalog's server is away) is not the plugin's failure; nor are Ctrl-C and what keeps
+        its output from being taken (a full disk, a reader who has enough), which are raised here as they came."""
         self.ctx.close_output()  # or the next callback, shutdown_cb, would be blamed for the write that was broken off
-        if isinstance(error, INTERRUPTS):
+        if isinstance(error, INTERRUPTS) or error is self.ctx.output_failure:
             raise error
         if isinstance(error, Wal2LakeError) and error.transient:
             return error

@@ -84,6 +84,7 @@ class LogicalDecodingContext:
         "announcements",
         "encoding",
         "out",
+        "output_failure",
         "output_plugin_options",
         "output_plugin_private",
         "output_type",
@@ -114,6 +115,7 @@ class LogicalDecodingContext:
         self.accept_writes = self.prepared_write = False
         self.write_location = self.progress_lsn = LSN(0)
         self.write_xid = 0
+        self.output_failure: Exception | None = None
         self._catalog = catalog
         self._open = StringInfo()
         self._write = write
@@ -162,7 +164,11 @@ def OutputPluginWrite(ctx: LogicalDecodingContext, last_write: bool) -> None:
     parts.clear()
     ctx.out = _CLOSED
     ctx.prepared_write = False
-    ctx._write(ctx.write_location, ctx.write_xid, data, last_write)
+    try:
+        ctx._write(ctx.write_location, ctx.write_xid, data, last_write)
+    except Exception as error:
+        ctx.output_failure = error
+        raise
 
 
 def OutputPluginUpdateProgress(ctx: LogicalDecodingContext, skipped_xact: bool) -> None:
