@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from tests.changelog.conftest import IDENTITY
 from tests.cli.commands import CONFIGURED, words
+from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app, main
@@ -166,13 +168,14 @@ def test_drop_asks_and_says_what_hinders_it(server: EmbeddedPostgres, tmp_path: 
     assert drop("--with-publication", typed="n\n")[0] == 1
     server.psql("CREATE PUBLICATION p")
     with subprocess.Popen(busy, stdout=subprocess.DEVNULL) as reader:
-        _await_active(server)
+        _await_active(server, "wal2lake", reader)
         code, said = drop("--yes")
         reader.terminate()
     assert reader.returncode == 0
     assert (code, "is active for PID" in said) == (10, True), said
     assert drop(typed="y\n")[0] == 0
     assert "There is no slot wal2lake." in drop("--yes")[1]
+    server.psql("DROP PUBLICATION p")
 
 
 def _give(server: EmbeddedPostgres) -> None:
@@ -343,18 +346,20 @@ def test_a_stream_that_is_stopped_too_early_fails(
     server: EmbeddedPostgres, tmp_path: Path, until: tuple[str, ...], code: int
 ) -> None:
     """`timeout 60 wal2lake recv … && load` must not load a torn file."""
+    server.psql("CREATE PUBLICATION torn")
     with replication_connection(server.dsn) as pgconn:
         create_slot(pgconn, "torn")
     with subprocess.Popen(
-        [sys.executable, "-m", "wal2lake", "recv", "torn", "--publication", "p", "--dsn", server.dsn, *until],
+        [sys.executable, "-m", "wal2lake", "recv", "torn", "--publication", "torn", "--dsn", server.dsn, *until],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as reader:  # fmt: skip
-        _await_active(server)
+        _await_active(server, "torn", reader)
         reader.terminate()
         said = reader.communicate(timeout=60)[1]
     assert (reader.returncode, "Stopped before FFFFFFF/0 was reached." in said) == (code, bool(until)), said
     with replication_connection(server.dsn) as pgconn:
         drop_slot(pgconn, "torn", wait=True)
+    server.psql("DROP PUBLICATION torn")
 
 
 @pytest.mark.server
@@ -393,7 +398,6 @@ def test_a_wrong_host_is_told_instead_of_a_position(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, "timeline" in done.stderr) == (4, "", False), done.stderr
 
 
-def _await_active(server: EmbeddedPostgres) -> None:
-    server.psql(
-        "DO $$BEGIN WHILE NOT (SELECT active FROM pg_replication_slots) LOOP PERFORM pg_sleep(0.1); END LOOP; END$$"
-    )
+def _await_active(server: EmbeddedPostgres, slot: str, reader: subprocess.Popen[Any]) -> None:
+    query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    eventually(lambda: server.psql(query) == "t", alive=lambda: reader.poll() is None)
