@@ -26,7 +26,7 @@ from wal2lake.capture.unsendable import USUAL, Manner, OneTransaction, require_n
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, WRITER_LOCK
-from wal2lake.changelog.status import CaptureStatus
+from wal2lake.changelog.status import CaptureStatus, reason_of
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
@@ -76,9 +76,8 @@ class Capture:
             try:
                 self._capture(log, stop)
             except BaseException as error:
-                told = error if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
                 with suppress(Wal2LakeError, OSError):  # where it cannot be written, the error matters more
-                    self._record_end("failed", str(told))
+                    self._record_end("failed", reason_of(error))
                 raise
             self._record_end("stopped", None)
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.storage import Storage
-from wal2lake.errors import ConfigError, LogCorruptError
+from wal2lake.errors import ConfigError, LogCorruptError, Wal2LakeError
 from wal2lake.lsn import LSN
 
 TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished", "missing"]
@@ -110,6 +110,11 @@ class PipelineStatus(_Status):
 
     def table(self, name: str) -> TableStatus:
         return self.tables.setdefault(name, TableStatus())
+
+
+def reason_of(error: BaseException) -> str:
+    """What to say of an error that ended a process: what we did not write may hold anything."""
+    return str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
 
 
 def seconds_since_heard(storage: Storage) -> float | None:

@@ -21,6 +21,18 @@ from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, bas
 
 _RATE = re.compile(r"\s*(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE]\+?\d{1,2})?)\s*(?P<unit>[kM]?)\s*", re.ASCII)
 EXAMPLE = "Example: wal2lake basebackup copy --checkpoint fast --progress"
+_Mapping = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tablespace-mapping",
+        "-T",
+        help="OLDDIR=NEWDIR: where a tablespace outside the data directory goes; plain format needs one for each.",
+    ),
+]
+_Progress = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", "-P", help="Show how far it is, which is the default on a terminal."),
+]
 
 
 class BackupFormat(StrEnum):
@@ -51,14 +63,7 @@ def basebackup(
         Path | None, typer.Option("--incremental", "-i", help="The backup_manifest to build on (17 and later).")
     ] = None,
     manifest_checksums: Annotated[str, typer.Option(help="SHA224 to SHA512; CRC32C or NONE: sizes only.")] = "SHA256",
-    tablespace_mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tablespace-mapping",
-            "-T",
-            help="OLDDIR=NEWDIR: where a tablespace outside the data directory goes; plain format needs one for each.",
-        ),
-    ] = None,
+    tablespace_mapping: _Mapping = None,
     no_sync: Annotated[bool, typer.Option("--no-sync", "-N", help="Do not wait until all is durable.")] = False,
     no_clean: Annotated[bool, typer.Option("--no-clean", "-n", help="After a failure, keep what had come.")] = False,
     no_manifest: Annotated[bool, typer.Option("--no-manifest", help="Without backup_manifest, and unchecked.")] = False,
@@ -72,10 +77,7 @@ def basebackup(
         bool,
         typer.Option("--write-recovery-conf", "-R", help="Make the copy a standby: standby.signal, primary_conninfo."),
     ] = False,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", "-P", help="Show how far it is, which is the default on a terminal."),
-    ] = None,
+    progress: _Progress = None,
     as_json: Json = False,
 ) -> None:
     """Copy the whole cluster and check the copy against its manifest: pg_basebackup's job."""

@@ -255,12 +255,7 @@ def _read(task: ApplyTask, applied: int) -> Iterator[CommittedChanges]:
             yield not_yet_applied(found, applied, task.snapshot)
 
 
-def maintain(task: ApplyTask) -> None:
-    """Compact and clean up the table of an append. Runs on an executor."""
-    task.target.sink().maintain()
-
-
-def clean_up(target: Target) -> float | None:
+def maintain(target: Target) -> float | None:
     """``Sink.maintain``, on an executor."""
     return target.sink().maintain()
 

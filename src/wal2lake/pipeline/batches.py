@@ -324,7 +324,7 @@ class Batches:
                 if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
                     due.append(task)
                 self._count(task.batch, task.batch.changes)
-        errors.succeeded(due, self._jobs.run(maintain, due))
+        errors.succeeded(due, self._jobs.run(maintain, [task.target for task in due]))
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes

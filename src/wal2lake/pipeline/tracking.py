@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.places import pipeline_lock
-from wal2lake.changelog.status import PipelineStatus, TableStage
+from wal2lake.changelog.status import PipelineStatus, TableStage, reason_of
 from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -185,10 +185,10 @@ class ProgressTracker:
 
 
 def _reason(error: BaseException, stop: Event) -> str | None:
-    """What ended the pipeline; an end that was asked for needs none, and what we did not write may hold anything."""
+    """What ended the pipeline; an end that was asked for needs none."""
     if stop.is_set() and isinstance(error, InterruptedByUser | SparkLostError):
         return None
-    return str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
+    return reason_of(error)
 
 
 def _oldest_unapplied(log: ChangeLog, applied: int) -> float:

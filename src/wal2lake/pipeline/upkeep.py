@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from wal2lake.errors import Wal2LakeError
-from wal2lake.pipeline.apply import clean_up
+from wal2lake.pipeline.apply import maintain
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.tables.table import Table
 
@@ -38,7 +38,7 @@ class Upkeep:
         waiting = [table for table, stands in stand.items() if self._clean.get(str(table)) != stands]
         due = [table for table in waiting if self._due.setdefault(str(table), now + EVERY_S) <= now]
         due = due[: _TABLES * self._jobs.parallelism]
-        outcomes = self._jobs.run(clean_up, [table.target for table in due])
+        outcomes = self._jobs.run(maintain, [table.target for table in due])
         for table, outcome in zip(due, outcomes, strict=True):
             self._due.pop(str(table))
             if isinstance(outcome, Wal2LakeError):
