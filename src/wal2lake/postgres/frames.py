@@ -24,6 +24,7 @@ from wal2lake.postgres.notices import Notices
 from wal2lake.postgres.waiting import Exchange, Waiting, wait
 
 _ANSWER_S = 10.0
+_FILLS = 8
 
 
 class Frames(Protocol):
@@ -87,7 +88,7 @@ class LibpqFrames:
                 length, payload = get(1)
                 if length <= 0 or heard.refusal is not None:
                     break
-                append(payload)  # type: ignore[arg-type]  # bytes, whatever the annotation says
+                append(bytes(payload))  # at once: a memory view for each, kept, would wake the garbage collector
         except psycopg.Error as error:
             raise connection_lost(str(error)) from error
         if heard.refusal is not None:
@@ -95,8 +96,7 @@ class LibpqFrames:
                 raise heard.refusal
         else:
             self.ended = length < 0
-        # without its C extension psycopg gives memory views
-        return payloads if not payloads or type(payloads[0]) is bytes else list(map(bytes, payloads))
+        return payloads
 
     def put(self, payload: bytes) -> Exchange[None]:
         return exchange.put_copy_data(self.pgconn, payload)
@@ -137,4 +137,4 @@ def copy_out(pgconn: PGconn, wait_s: float = 1.0) -> Iterator[list[bytes]]:
 
 def _fill_within(frames: Frames, wait_s: float) -> Exchange[None]:
     yield Waiting(Wait.R, time.monotonic() + wait_s)
-    frames.fill()
+    frames.fill(_FILLS)
