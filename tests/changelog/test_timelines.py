@@ -43,13 +43,12 @@ def test_which_timeline_continues_which(later: Timeline, earlier: Timeline, cont
 def test_a_log_is_of_the_timeline_that_it_followed_last(tmp_path: Path) -> None:
     log = ChangeLog.create(tmp_path, IDENTITY)
     assert newest_timeline(log.storage) is None
-    assert not log.is_beyond_fork(1, 0xFFFF)
     for timeline in (SECOND, THIRD, Timeline(0x1F, (*THIRD.switches, (3, C)))):
         record_timeline(log.storage, timeline)
         assert newest_timeline(log.storage) == timeline
         assert ChangeLog.open(tmp_path).identity.timeline == timeline.number
     seen = [(1, A), (1, A + 1), (2, B), (2, B + 1), (3, C + 1), (0x1F, D), (0, A + 1), (9, D)]
-    assert [log.is_beyond_fork(*at) for at in seen] == [False, True, False, True, True, False, True, False]
+    assert [timeline.left_behind(*at) for at in seen] == [False, True, False, True, True, False, True, False]
     (tmp_path / "timelines" / "0000001F.json").write_bytes(b"torn")
     with pytest.raises(LogCorruptError, match=r"timelines/0000001F\.json"):
         ChangeLog.open(tmp_path)

@@ -113,18 +113,18 @@ def test_until_then_the_lake_has_what_it_had(filled: Site, monkeypatch: pytest.M
             assert site.state("public.t").anew is not None
         return real(sink, *arguments, **named)
 
-    real = DeltaSink.commit_files
+    real = DeltaSink.replace_files
     write(site)
     site.run()
     before = site.lake("public.t")
     site.sql("ALTER TABLE t RENAME v TO w", "UPDATE t SET w = 'new'")
-    monkeypatch.setattr(DeltaSink, "commit_files", looking)
+    monkeypatch.setattr(DeltaSink, "replace_files", looking)
     site.run()
     assert seen[0] == before
     site.same("public.t")
 
 
-@pytest.mark.parametrize("where", [(DeltaSink, "commit_files"), (Table, "land")], ids=["before", "after"])
+@pytest.mark.parametrize("where", [(DeltaSink, "replace_files"), (Table, "land")], ids=["before", "after"])
 @pytest.mark.parametrize("commits_meanwhile", [False, True])
 def test_whoever_dies_around_the_commit_is_continued(
     filled: Site, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], commits_meanwhile: bool

@@ -53,7 +53,10 @@ def read(sink: DeltaSink) -> list[Row]:
 def land(sink: DeltaSink, rows: pa.Table, lsn: int, applied: int | None) -> None:
     """As the pipeline lands what a snapshot has read: a new table, or all rows and columns in the place of others."""
     actions = sink.write_files(rows.to_batches(), rows.schema)
-    sink.commit_files(actions, lsn, rows.schema, applied, replace=applied is not None)
+    if applied is None:
+        sink.commit_files(actions, lsn, rows.schema, None)
+    else:
+        sink.replace_files(actions, lsn, rows.schema, applied)
 
 
 @pytest.fixture
@@ -133,15 +136,15 @@ def test_what_is_applied_is_not_applied_again(filled: DeltaSink) -> None:
 def test_another_snapshot_is_another_even_where_the_table_stands_at_its_lsn(sink: DeltaSink) -> None:
     first, second = (sink.write_files(as_table(rows).to_batches(), SCHEMA) for rows in (ROWS[:4], ROWS[:7]))
     sink.commit_files(first, 10, SCHEMA, None, plan_id="a1")
-    sink.commit_files(first, 10, SCHEMA, 10, replace=True, plan_id="a1")
+    sink.replace_files(first, 10, SCHEMA, 10, plan_id="a1")
     assert DeltaTable(sink.uri).version() == 0
     sink.merge(folded(Event("D", old=(0, None, None, None))), 11, 10)
     DeltaTable(sink.uri).create_checkpoint()
-    sink.commit_files(first, 10, SCHEMA, 11, replace=True, plan_id="a1")
+    sink.replace_files(first, 10, SCHEMA, 11, plan_id="a1")
     assert len(read(sink)) == 3
     with pytest.raises(SinkConflictError, match="stands at 0/B, but 0/A was expected"):
-        sink.commit_files(second, 9, SCHEMA, 10, replace=True, plan_id="a2")
-    sink.commit_files(second, 9, SCHEMA, 11, replace=True, plan_id="a2")
+        sink.replace_files(second, 9, SCHEMA, 10, plan_id="a2")
+    sink.replace_files(second, 9, SCHEMA, 11, plan_id="a2")
     assert sorted(read(sink)) == ROWS[:7]
     state = sink.state()
     assert state is not None

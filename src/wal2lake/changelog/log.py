@@ -118,15 +118,6 @@ class ChangeLog:
                     f" database, slot and publication that the log is of.{upgraded if name == 'system_id' else ''}",
                 )
 
-    def is_beyond_fork(self, timeline: int, lsn: int) -> bool:
-        """What was seen of the server on ``timeline`` (0: on the log's first) at ``lsn`` did not happen to the server
-        that the log has followed since; asked of what is there now."""
-        newest = newest_timeline(self.storage)
-        if newest is None:
-            return False
-        left = newest.left_at(timeline or newest.switches[0][0])
-        return left is not None and lsn > left
-
     # -- positions
 
     @property

@@ -29,6 +29,12 @@ class Timeline(NamedTuple):
         """Where this timeline's history leaves ``timeline``; None: it does not come from that one."""
         return dict(self.switches).get(timeline)
 
+    def left_behind(self, timeline: int, lsn: int) -> bool:
+        """What was seen of the server on ``timeline`` (0: on the log's first) at ``lsn`` did not happen to the server
+        of this one."""
+        left = self.left_at(timeline or self.switches[0][0])
+        return left is not None and lsn > left
+
     def continues(self, other: Timeline) -> bool:
         """``other`` is this very timeline, or one that its history comes from, left nowhere else by ``other``'s own."""
         count = len(other.switches)

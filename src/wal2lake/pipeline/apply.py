@@ -157,8 +157,8 @@ def schema_versions(
     return versions
 
 
-def truncating(log: ChangeLog, batch: TableBatch, *, last: bool) -> set[int]:
-    """The xids of the relation's Truncates; ``last``: of those after which their transactions say no more of it.
+def truncating(log: ChangeLog, batch: TableBatch, *, of_root: bool) -> set[int]:
+    """The xids of the relation's Truncates; ``of_root``: of those after which their transactions say no more of it.
 
     Where the publication speaks of the root, another TRUNCATE in such a transaction, of a partition, leaves no trace.
     """
@@ -169,7 +169,7 @@ def truncating(log: ChangeLog, batch: TableBatch, *, last: bool) -> set[int]:
             mine = np.zeros(len(tag), np.bool_)
             for row in np.flatnonzero(tag == TRUNCATE):
                 mine[row] = batch.relation_id in truncated_relations(log.read(extent)["payload"][row].as_py())
-        said = np.flatnonzero(mine | (relation_id == batch.relation_id) if last else mine)[::-1]
+        said = np.flatnonzero(mine | (relation_id == batch.relation_id) if of_root else mine)[::-1]
         xids, newest = np.unique(xid[said], return_index=True)  # what each transaction says last, as it is reversed
         is_truncate = mine[said[newest]]
         found = found.difference(xids[~is_truncate].tolist()).union(xids[is_truncate].tolist())

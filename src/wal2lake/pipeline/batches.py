@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.timelines import Timeline, newest_timeline
 from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.pipeline.apply import (
     ApplyTask,
@@ -83,9 +84,9 @@ class Batches:
             found = look(connection, self.config.source.publication, [table.plan.relation_id for table in known])
         self._log.refresh()
         named = {str(table): table.relation_id for table in published}
-        lost = self._lost(known)
+        lost, newest = self._lost(known), newest_timeline(self._log.storage)
         for table in known:
-            reason = self._doubt(table, named, found, end)
+            reason = self._doubt(table, named, found, newest, end)
             if table in lost:
                 table.read_anew(lost_error(table.target.sink().uri, str(table)), table.applied_lsn or end)
             elif reason is not None:
@@ -109,7 +110,9 @@ class Batches:
             )
         return lost
 
-    def _doubt(self, table: Table, named: Mapping[str, int], found: Look, end: int) -> str | None:
+    def _doubt(
+        self, table: Table, named: Mapping[str, int], found: Look, newest: Timeline | None, end: int
+    ) -> str | None:
         """Why the lake's table may differ, as a sentence; ``named``: the OIDs of what is published, by name."""
         oid, now_named = table.plan.relation_id, named.get(str(table))
         table.published = now_named is not None
@@ -121,7 +124,7 @@ class Batches:
             return "The table was dropped, or renamed, and another has its name."
         if table.state.stage == "unpublished":
             return "The table had another name for a while."
-        if any(self._log.is_beyond_fork(seen.timeline, seen.bound_lsn) for seen in table.landed.snapshots):
+        if newest and any(newest.left_behind(seen.timeline, seen.bound_lsn) for seen in table.landed.snapshots):
             return "It was read from a server that has been left behind since, and had gone on further than the next."
         now = found.rows.get(oid)
         return table.doubt(now) or self._explain(table, now, found, end)
@@ -288,7 +291,7 @@ class Batches:
             return []  # another table of this name, which was gone before this one was read
         table.require_relation(item.relation_id)
         whole = table.state.rows is not None and len(table.state.rows.files) == 1
-        table.truncates |= truncating(self._log, item, last=not whole)
+        table.truncates |= truncating(self._log, item, of_root=not whole)
         source = SourceRelation(self.config.source.dsn, self.config.source.publication, item.relation_id)
         task = ApplyTask(
             log_path=self.config.log.path,

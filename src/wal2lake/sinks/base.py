@@ -113,15 +113,16 @@ class Sink(Protocol):
         lsn: int,
         schema: pa.Schema,
         applied: int | None,
-        replace: bool = False,
         plan_id: str | None = None,
     ) -> bool:
-        """Append the files, or ``replace`` all rows and columns by theirs.
+        """Append the files. ``applied`` None creates the target, which must not exist; ``plan_id`` (12 hexadecimal
+        digits) names the snapshot of which they are then."""
 
-        ``applied`` None creates the target, which must not exist. ``plan_id`` (12 hexadecimal digits) names the
-        snapshot of which the files are the first: where another one's rows stand, ``lsn`` is not applied, wherever that
-        stands.
-        """
+    def replace_files(
+        self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int, plan_id: str | None = None
+    ) -> None:
+        """Exchange all rows and columns for the files'. Where the rows of another snapshot than ``plan_id`` stand,
+        ``lsn`` is not applied, wherever that stands."""
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:
         """Apply a fold in one commit. Raises TargetError when the target lacks rows that it builds on.

@@ -123,24 +123,33 @@ class DeltaSink:
         lsn: int,
         schema: pa.Schema,
         applied: int | None,
-        replace: bool = False,
         plan_id: str | None = None,
     ) -> bool:
         """``Sink.commit_files``, with the end LSN in the Delta commit that names the files."""
         _refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
-            other = table is not None and plan_id is not None and self._state(table).plan_id != plan_id.zfill(12)
-            if self._is_applied(table, lsn, applied, by_another=other):
+            if self._is_applied(table, lsn, applied):
                 return False
             if table is None:
                 self._create(actions, lsn, schema, plan_id)
-            elif replace:
-                self._replace(table, actions, schema, lsn, plan_id)
-            else:
-                self._require(table, schema)
-                return self._commit(table, actions, [], lsn)
-            return False
+                return False
+            self._require(table, schema)
+            return self._commit(table, actions, [], lsn)
+
+    def replace_files(
+        self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int, plan_id: str | None = None
+    ) -> None:
+        """``Sink.replace_files``, in one Delta commit."""
+        _refuse_case_twins(schema)
+        with self._mapped_errors():
+            table = self._open()
+            snapshot = None if table is None else self._state(table).plan_id
+            if (plan_id is None or snapshot == plan_id.zfill(12)) and self._is_applied(table, lsn, applied):
+                return
+            self._require_at(table, lsn, applied)
+            assert table is not None
+            self._replace(table, actions, schema, lsn, plan_id)
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:
         """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on.
@@ -298,19 +307,19 @@ class DeltaSink:
         plan_id = None if snapshot is None else f"{snapshot:012x}"
         return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges), plan_id)
 
-    def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None, by_another: bool = False) -> bool:
-        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told.
-
-        ``by_another``: what is applied there is not of the snapshot that ``lsn`` is of.
-        """
-        stands = None if table is None else self._state(table).applied_lsn
-        if stands is not None and stands >= lsn and not by_another:
+    def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
+        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
+        if table is not None and self._state(table).applied_lsn >= lsn:
             return True
+        self._require_at(table, lsn, applied)
+        return False
+
+    def _require_at(self, table: DeltaTable | None, lsn: int, applied: int | None) -> None:
+        stands = None if table is None else self._state(table).applied_lsn
         if stands != applied:
             at = "does not exist" if stands is None else f"stands at {stands}"
             told = "none was expected" if applied is None else f"{LSN(applied)} was expected"
             raise SinkConflictError(f"The Delta table at {self.uri} {at}, but {told}.", lsn=lsn)
-        return False
 
     def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
         kept_s = self._retention.seconds

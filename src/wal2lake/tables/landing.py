@@ -51,9 +51,11 @@ def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
             lsn = state.applied_lsn if state and lsn < state.applied_lsn <= settled else lsn
         _require_replaceable(sink, state, target, lsn, anew=table.state.anew is not None)
         schema = target_schema(planned_schema(plan, *name), target)
-        standing = None if state is None else state.applied_lsn
         actions = joined(sink, stages, plan, schema)
-        sink.commit_files(actions, lsn, schema, standing, replace=state is not None, plan_id=plan.plan_id)
+        if state is None:
+            sink.commit_files(actions, lsn, schema, None, plan.plan_id)
+        else:
+            sink.replace_files(actions, lsn, schema, state.applied_lsn, plan.plan_id)
     converges = max(stage.snapshot.bound_lsn for stage in stages) if len(stages) > 1 else 0
     table.land(Landed(plan.plan_id, lsn, tuple(stage.snapshot for stage in stages), converges))
 
