@@ -1,14 +1,16 @@
 """wal2lake: PostgreSQL logical replication in Python, landed in lakehouse tables through Spark.
 
-``from wal2lake import connect`` is all that a program needs; what is not asked for is not imported.
+``from wal2lake import connect`` is all that a program needs; what is not asked for is not imported. Nor is anything
+else: the command passes here before it hears signals.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing's own costs an import
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from wal2lake.client import (
         UNCHANGED,
         Begin,
@@ -40,6 +42,8 @@ def __getattr__(name: str) -> Any:
     """What is exported is imported when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'wal2lake' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
     return getattr(import_module(_ELSEWHERE.get(name, "wal2lake.client")), name)
 
 

@@ -1,24 +1,32 @@
 """The command `wal2lake`, and `python -m wal2lake`: signals are heard from the first moment on.
 
-Importing what the command line is made of takes a good part of a second, and fails where there is no libpq.
+Importing what hears them takes a moment, in which Ctrl-C just ends the process: nothing has begun. Importing what the
+command line is made of takes a good part of a second, and fails where there is no libpq.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
 
-from wal2lake.cli.interrupts import answering_signals
-from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
-from wal2lake.signals import interrupt, on_signals
+TYPE_CHECKING = False  # typing's own costs an import
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from wal2lake.errors import Wal2LakeError
 
 _NO_LIBPQ = "pq wrapper"  # psycopg is pure Python as it comes, and looks for a libpq when it is imported
 
 
 def main() -> None:
     """Run the command line and exit with the documented code (docs/errors.md)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from wal2lake.cli.interrupts import answering_signals  # noqa: PLC0415
+    from wal2lake.errors import InterruptedByUser  # noqa: PLC0415
+    from wal2lake.signals import interrupt, on_signals  # noqa: PLC0415
+
     try:
         with on_signals(interrupt), answering_signals():
             try:
@@ -35,6 +43,8 @@ def _command_line() -> Callable[[], None]:
     except ImportError as error:
         if _NO_LIBPQ not in str(error):
             raise
+        from wal2lake.errors import ConfigError  # noqa: PLC0415
+
         hint = "Install one: pip install 'wal2lake[libpq]', or the system's (Debian and Ubuntu: libpq5)."
         _exit(ConfigError("There is no libpq, by which PostgreSQL is reached.", hint=hint))
     return run
