@@ -119,6 +119,9 @@ class Config:
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     spark: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _require_apart(self.log.path, self.lake.path)
+
     @classmethod
     def load(cls, path: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
         """Read ``path`` (None: defaults), WAL2LAKE_SECTION_KEY variables, ``overrides`` ({"source.slot": …}).
@@ -255,6 +258,18 @@ def _absolute(config: Config, base: Path) -> Config:
 
 def _resolve(path: str, base: Path) -> str:
     return path if "://" in path else str((base / path).absolute())
+
+
+def _require_apart(log: str, lake: str) -> None:
+    """A schema may have the name of any folder of the log's, and what deletes one of the two would delete the other."""
+    if "://" in lake:
+        return
+    folders = {os.path.realpath(log), os.path.realpath(lake)}
+    if os.path.commonpath(folders) in folders:
+        raise ConfigError(
+            f"log.path ({log}) and lake.path ({lake}) are one folder, or one lies in the other.",
+            hint="Give each a folder of its own, side by side.",
+        )
 
 
 def _positive(section: object, *names: str) -> None:

@@ -13,8 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from tests.changelog.conftest import IDENTITY
 from tests.cli.commands import CONFIGURED, words
@@ -232,6 +234,56 @@ def dropped(server: EmbeddedPostgres) -> Iterator[str]:
     server.psql(f"SELECT pg_drop_replication_slot(slot_name) FROM (SELECT {left}) found")
     server.psql("DROP PUBLICATION IF EXISTS dropped; REVOKE CREATE ON DATABASE postgres FROM owning, dropper")
     server.psql("DROP ROLE dropper; DROP ROLE owning")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        ("pg_create_physical_replication_slot('foreign')", "a physical slot"),
+        ("pg_create_logical_replication_slot('foreign', 'pgoutput')", "of database template1 and plugin pgoutput"),
+    ],
+)
+def test_drop_drops_no_slot_that_no_pipeline_made(
+    server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str, kind: str
+) -> None:
+    database = "template1" if "template1" in kind else "postgres"
+    with psycopg.connect(server.dsn, dbname=database, autocommit=True) as connection:
+        connection.execute(f"SELECT {make}".encode())
+        monkeypatch.chdir(tmp_path)
+        done = CliRunner().invoke(app, ["drop", "--yes", "--dsn", server.dsn, "--slot", "foreign"])
+        assert isinstance(done.exception, ConfigError), done.exception
+        assert kind in str(done.exception) and "wal2lake slots drop" in str(done.exception)
+        connection.execute("SELECT pg_drop_replication_slot('foreign')")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        (["status"], "ConfigError", 2),
+        (["verify", "-c", "absent.toml"], "ConfigError", 2),
+        (["check", "--dsn", "host=127.0.0.1 port=1"], "ConnectError", 4),
+        (["slots", "list", "-d", "host=127.0.0.1 port=1"], "ConnectError", 4),
+        (["log", "consumers", "--log", "."], "LogCorruptError", 14),
+    ],
+)
+def test_an_error_is_json_where_the_result_would_have_been(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    kind: str,
+    code: int,
+) -> None:
+    (tmp_path / "log.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["wal2lake", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert (ended.value.code, error["class"]) == (code, kind), said
+    assert error["message"] in said.err.replace("\n", " ") and error["hint"] in said.err.replace("\n", " ")
 
 
 @pytest.mark.server

@@ -7,8 +7,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from wal2lake.changelog.format import LogIdentity
+from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.timelines import Timeline, record_timeline
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
+from wal2lake.lsn import LSN
 from wal2lake.monitor.status import read_status
+from wal2lake.postgres.catalog import identify
+from wal2lake.postgres.connection import connect
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -27,3 +33,29 @@ def test_a_locked_table_does_not_hold_it_up(server: EmbeddedPostgres, tmp_path: 
     assert "cannot be listed now" in found.problems[0]
     assert read_status(config).applied == {"public.locked": None}
     server.psql("SELECT pg_drop_replication_slot('locked'); DROP TABLE locked; DROP PUBLICATION locked")
+
+
+@pytest.mark.parametrize(
+    ("timeline", "beyond", "said"),
+    [
+        (1, 0, None),
+        (1, 1 << 32, "taken back to an earlier state"),
+        (2, 0, "the change log has gone on to timeline 2: this is a server that was left behind by a promotion"),
+        (2, 1 << 32, "left behind by a promotion"),
+    ],
+)
+def test_a_server_of_another_history_is_told(
+    server: EmbeddedPostgres, tmp_path: Path, timeline: int, beyond: int, said: str | None
+) -> None:
+    with connect(server.dsn) as connection:
+        system = identify(connection)
+    end = LSN(system.wal_lsn - (1 << 20) + beyond)
+    identity = LogIdentity(system.system_id, system.timeline, "postgres", "told", "told", end)
+    log = ChangeLog.create(tmp_path / "log", identity)
+    if timeline > 1:
+        record_timeline(log.storage, Timeline(timeline, ((1, end),)))
+    source = SourceConfig(server.dsn, "told", "told")
+    found = read_status(Config(source, LogConfig(str(tmp_path / "log")), LakeConfig(str(tmp_path / "lake"))))
+    histories = [problem for problem in found.problems if "`wal2lake check` says what to do" in problem]
+    assert [said in problem for problem in histories] == ([True] if said else []), found.problems
+    assert not any("keeps WAL" in problem for problem in found.problems)  # there is no slot

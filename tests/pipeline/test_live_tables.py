@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from wal2lake.columnar.types import column_type
-from wal2lake.errors import InterruptedByUser
+from wal2lake.errors import InterruptedByUser, LockedError
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.live_tables import (
@@ -20,6 +20,7 @@ from wal2lake.postgres.live_tables import (
     fast_default_row,
     heap_files,
     live_columns,
+    live_name,
     rows_by_key,
 )
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -99,6 +100,16 @@ def test_rows_are_found_by_key_whatever_the_key_holds(connection: Connection) ->
     assert sorted(copy_row_fields(row)[2] or b"" for row in rows) == [b"one", b"two"]
     assert bound > 0
     assert copy_rows(connection, "COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)") == []
+
+
+def test_rows_of_another_table_that_has_the_name_are_not_taken(connection: Connection) -> None:
+    known = item(connection)
+    connection.execute("ALTER TABLE live.item RENAME TO away; CREATE TABLE live.item (LIKE live.away INCLUDING ALL)")
+    connection.execute("INSERT INTO live.item VALUES (1, 'a''b', 'another')")
+    with pytest.raises(LockedError, match="Another table was named"):
+        rows_by_key(connection, known, [{"id": "1", "kind": "a'b"}])
+    assert live_name(connection, known.relation_id) == ("live", "away")
+    assert live_name(connection, 1) is None
 
 
 def test_waiting_ends_when_those_who_wrote_before_have_ended(connection: Connection, server: EmbeddedPostgres) -> None:

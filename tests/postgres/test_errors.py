@@ -129,6 +129,30 @@ def test_a_failed_connection_is_told_apart(message: str, kind: type[errors.Wal2L
     assert error.hint
 
 
+_HOSTS = """connection failed: Multiple connection attempts failed. All failures were:
+- host: 'a', port: '5432', hostaddr: None: connection failed: connection to server at "10.0.0.1", port 5432 failed: \
+Connection refused
+	Is the server running on that host and accepting TCP/IP connections?
+- host: 'b', port: '5433', hostaddr: None: connection failed: connection to server at "10.0.0.2", port 5433 failed: """
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "hint"),
+    [
+        ("session is read-only", errors.ConnectError, "promote a standby"),
+        ('FATAL:  password authentication failed for user "u"', errors.AuthError, "Check the user"),
+        ("timeout expired", errors.ConnectError, "Check host and port"),
+    ],
+)
+def test_of_several_hosts_each_says_why(last: str, kind: type[errors.Wal2LakeError], hint: str) -> None:
+    error = connection_error(_HOSTS + last, None)
+    assert type(error) is kind
+    assert "a port 5432: connection to server at" in error.message and "b port 5433: " in error.message
+    assert "Connection refused" in error.message and last.removeprefix("FATAL:  ") in error.message
+    assert "hostaddr" not in error.message
+    assert hint in str(error.hint)
+
+
 @pytest.mark.parametrize(
     ("dsn", "said"),
     [

@@ -237,6 +237,32 @@ def test_what_the_old_server_did_alone_is_refused_and_named(cluster: Cluster) ->
     cluster.same(range(1, 101), range(901, 1001))
 
 
+@SINCE_17
+def test_a_capture_that_lives_through_the_promotion_refuses_it_too(cluster: Cluster) -> None:
+    """What it has appended itself since it began counts as well; and nothing is recorded that bars the way back."""
+    standby = cluster.add_standby()
+    config = replace(cluster.config(cluster.any_dsn), lake=LakeConfig(str(cluster.log.with_name("lake"))))
+    with cluster.capturing(config):
+        upto = cluster.insert(1, 100)
+        cluster.sync(standby)
+        eventually(lambda: cluster.durable() >= upto, cluster.errors)
+        standby.stop()
+        upto = cluster.insert(101, 110)
+        eventually(lambda: cluster.durable() >= upto, cluster.errors)
+        cluster.primary.kill()
+        standby.start()
+        cluster.promote(standby, kill=False)
+        cluster.insert(901, 1000)
+        eventually(lambda: bool(cluster.errors))
+    said = str(cluster.errors.pop())
+    assert "comes from timeline 1" in said and "public.t (10 changes)" in said and "wal2lake resync --forked" in said
+    assert said == cluster.refused(config=config)
+    assert cut_back(config).lsn < upto
+    with cluster.capturing(config):
+        eventually(lambda: len(cluster.captured()) == 200, cluster.errors)
+    cluster.same(range(1, 101), range(901, 1001))
+
+
 @dataclass
 class Place:
     """What a pipeline without Spark keeps of its stream."""

@@ -126,6 +126,15 @@ def check_position(state: SlotState, durable: LSN) -> LSN:
     return confirmed
 
 
+def require_slot_at(connection: Connection, slot: str, log: ChangeLog, system: SystemIdentity, lsn: LSN) -> None:
+    """Raise SlotMissingError or LogMismatchError unless a log that ends at ``lsn`` could go on by the slot."""
+    state = slot_state(connection, slot)
+    if state is None:
+        raise _slot_gone_error(slot, log, system)
+    _check_slot(state, log.identity)
+    check_position(state, lsn)
+
+
 def change_log_findings(config: Config) -> list[Finding]:
     """For `wal2lake check`: whether the change log, if there is one, belongs to the server and to its present history.
 
@@ -270,10 +279,10 @@ def _wal_sender_timeout_s(connection: Connection) -> float:
 
 
 def _check_slot(state: SlotState, identity: LogIdentity) -> None:
-    if state.database != identity.database or state.plugin != "pgoutput":
+    if not state.is_of(identity.database):
         raise LogMismatchError(
-            f"The slot {state.slot_name} is of database {state.database} and plugin {state.plugin}; capture needs"
-            f" database {identity.database} and plugin pgoutput.",
+            f"The slot {state.slot_name} is {state.kind}; capture needs one of database {identity.database} and plugin"
+            " pgoutput.",
             hint="Choose another name for source.slot, or drop that slot.",
         )
 

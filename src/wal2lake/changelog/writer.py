@@ -44,21 +44,27 @@ class LogWriter:
     """
 
     def __init__(self, path: Place, identity: LogIdentity, *, compression: Compression = "lz4") -> None:
-        self.log = ChangeLog.create(path, identity)
-        self._storage = self.log.storage
+        self._log = ChangeLog.create(path, identity)
+        self._storage = self._log.storage
         self._compression = None if compression == "none" else compression
         self._held = ExitStack()
         self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
         self._storage.recover(RELATIONS, SEGMENTS, ".")
         self._positions = self._restore_positions()  # before what they say is read: they may change no more
-        self.log.refresh()
-        last = self.log.segments[-1] if self.log.segments else None
+        self._log.refresh()
+        last = self._log.segments[-1] if self._log.segments else None
         self._seq = last.seq + 1 if last else 0
-        self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
+        self._tail = Tail(self._log.last_end_lsn, self._log.durable_lsn())
         if not any(self._positions.values()):
-            if self.log.segments and self.log.identity.format == layout.FORMAT:
+            if self._log.segments and self._log.identity.format == layout.FORMAT:
                 logger.warning("%s has lost its position: it is taken from the segments.", self._storage.where)
             self._write_position(self._tail.durable_lsn)  # so that one that is lost is missed
+
+    @property
+    def log(self) -> ChangeLog:
+        """The log as it is now, with all that was appended."""
+        self._log.refresh()
+        return self._log
 
     def _restore_positions(self) -> dict[str, Version | None]:
         """The versions of the position and its copy, each made from the other where it is lost or damaged.
@@ -100,7 +106,7 @@ class LogWriter:
         """
         in_force, file = self._tail.in_force.file(self._seq)
         segment, tail = build_segment(messages, self._seq, replace(self._tail, in_force=in_force))
-        parts = layout.write_segment(segment, self.log.identity, self._compression)
+        parts = layout.write_segment(segment, self._log.identity, self._compression)
         if file is not None:
             self._storage.create(*file)  # before whoever names it; one that is there has these bytes, as its name says
         if not self._storage.create(segment.info.name, *parts) and not self._is_ours(segment.info.name, parts):
@@ -136,16 +142,17 @@ class LogWriter:
         again: such a segment was never acknowledged. Whoever dies in between is continued by doing it again.
         Raises LogMismatchError when nothing would be left that says where the log ends.
         """
-        beyond = [segment for segment in self.log.segments if segment.durable_lsn > lsn]
+        log = self.log
+        beyond = [segment for segment in log.segments if segment.durable_lsn > lsn]
         first = beyond[0] if beyond else None
-        if lsn < self.log.start_lsn or (first is not None and 0 < first.seq == self.log.segments[0].seq):
+        if lsn < log.start_lsn or (first is not None and 0 < first.seq == log.segments[0].seq):
             raise LogMismatchError(
                 f"Nothing that the change log {self._storage.where} still holds ends by {LSN(lsn)}.",
                 hint=f"Every table must be read again: {BEGIN_ANEW}.",
             )
         seq = self._seq if first is None else first.seq
         if first is not None and first.commits:
-            begins = self.log.transactions(first.previous_end_lsn, first.end_lsn)["final_lsn"][0].as_py()
+            begins = log.transactions(first.previous_end_lsn, first.end_lsn)["final_lsn"][0].as_py()
             lsn = min(lsn, begins)  # what commits from there on is not held any more
         self._seq = seq
         self._write_position(lsn)
@@ -155,8 +162,8 @@ class LogWriter:
 
     def _reopen(self) -> None:
         """See the log as it is now, of which nothing is kept from before."""
-        self.log = ChangeLog.open(self._storage)
-        self._tail = Tail(self.log.last_end_lsn, self.log.durable_lsn())
+        self._log = ChangeLog.open(self._storage)
+        self._tail = Tail(self._log.last_end_lsn, self._log.durable_lsn())
 
     def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
         """The last try of this very segment failed, and yet it came to be there."""

@@ -12,10 +12,11 @@ from typer.core import TyperGroup
 
 from wal2lake import __version__
 from wal2lake.cli import inspect, log, protocol, running, setup, tables
-from wal2lake.cli.output import say
+from wal2lake.cli.output import print_json, say
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.extras import missing_extra
 from wal2lake.files import Trouble, disk_full, trouble
+from wal2lake.lsn import LSN
 from wal2lake.postgres.errors import map_error
 from wal2lake.run.supervisor import ChildFailedError
 
@@ -73,7 +74,16 @@ def main() -> None:
         if explained is None:
             raise
         say(f"wal2lake: {explained}")
+        if "--json" in sys.argv:
+            print_json({"error": _described(explained)})
         sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
+
+
+def _described(error: Wal2LakeError) -> dict[str, Any]:
+    """An error as ``--json`` has it: what its sentence says, in parts (docs/errors.md)."""
+    lsn = None if error.lsn is None else LSN(error.lsn)
+    places = {"relation": error.relation, "column": error.column, "offset": error.offset, "lsn": lsn}
+    return {"class": type(error).__name__, "message": error.message, "hint": error.hint, **places}
 
 
 def _explained(error: BaseException) -> Wal2LakeError | None:

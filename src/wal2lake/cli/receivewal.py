@@ -35,7 +35,8 @@ def receivewal(
     context: typer.Context,
     dsn: str,
     folder: Annotated[
-        Path | None, typer.Argument(help="Where the segments go; goes on after those that are there.")
+        Path | None,
+        typer.Argument(help="Where the segments go, made where it is missing; goes on after those that are there."),
     ] = None,
     slot: Annotated[
         str | None, typer.Option("--slot", "-S", help="A physical slot that keeps the WAL we need.")
@@ -59,6 +60,7 @@ def receivewal(
     if folder is None:
         raise ConfigError("receivewal needs a folder for the segments.", hint="wal2lake receivewal FOLDER")
     options = ReceiveWalOptions(slot, until_lsn, synchronous, status_interval, None if no_loop else RECONNECT_S)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with stop_on_signals() as stop:
         end = receive_wal(
             dsn,

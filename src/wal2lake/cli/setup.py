@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,8 @@ from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.errors import ConfigError, InterruptedByUser, RightsError, SlotInUseError
 from wal2lake.extras import missing_extra
+from wal2lake.monitor.progress import read_progress
+from wal2lake.monitor.view import format_duration
 from wal2lake.names import printable
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.findings import Finding, as_script
@@ -76,7 +79,7 @@ def check(
         raise ConfigError("--json and --sql exclude each other.")
     source = config.source
     findings = preflight(source.dsn, source.publication, source.slot)
-    findings += _change_log(config)
+    findings += [*_change_log(config), *_last_failures(config)]
     findings += readiness(config, published_bytes(source.dsn, source.publication))
     failed = any(finding.level == "error" for finding in findings)
     if as_json:
@@ -101,6 +104,21 @@ def _change_log(config: Config) -> list[Finding]:
             raise
         return [Finding("change_log", "warning", f"The change log cannot be looked at. {missing}")]
     return change_log_findings(config)
+
+
+def _last_failures(config: Config) -> Iterator[Finding]:
+    """What ended capture or the pipeline when they ran last, which no look at server and machine may show."""
+    known = read_progress(config.log.path)
+    ended = (
+        ("Capture", known.capture_state, known.capture_age_s, known.capture_reason),
+        ("The pipeline", known.pipeline_state, known.pipeline_age_s, known.pipeline_reason),
+    )
+    for who, state, age_s, reason in ended:
+        if state == "failed" and reason is not None:
+            text = (
+                f"{who} failed {format_duration(age_s or 0)} ago; unless that was mended since, it will again: {reason}"
+            )
+            yield Finding("last_run", "warning", text)
 
 
 def _table(findings: list[Finding]) -> Table:
@@ -147,8 +165,15 @@ def _drop_from_server(source: SourceConfig, publication: str | None) -> None:
             said.append(f"Dropped the publication {publication}.")
         elif publication is not None:
             said.append(f"There is no publication {publication}.")
-        if slot_state(connection, source.slot) is None:
+        state = slot_state(connection, source.slot)
+        if state is None:
             said.append(f"There is no slot {source.slot}.")
+        elif not state.is_of(connection.info.dbname):
+            raise ConfigError(
+                f"The slot {source.slot} is {state.kind}, which no pipeline of this database made, so nothing was"
+                " dropped.",
+                hint="Check source.slot and the database in the DSN. `wal2lake slots drop` drops any slot by its name.",
+            )
         else:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
             said.append(f"Dropped the slot {source.slot}.")

@@ -21,7 +21,7 @@ from wal2lake.errors import ConfigError, LogMismatchError, ProtocolError, SlotEx
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.catalog import check_publications
-from wal2lake.postgres.exchange import PGconn, Row, rows
+from wal2lake.postgres.exchange import PGconn, Row, reading_answer, rows
 from wal2lake.postgres.replication import Replication, start_logical, start_physical
 from wal2lake.postgres.waiting import Exchange
 from wal2lake.wire.command_text import quote_string
@@ -140,7 +140,8 @@ class LogicalReader:
         slot = self._options.slot
         where = f"WHERE slot_name = {quote_string(slot)}"
         found = yield from rows(pgconn, f"SELECT confirmed_flush_lsn FROM pg_catalog.pg_replication_slots {where}")
-        confirmed = LSN.parse(found[0][0]) if found and found[0][0] is not None else LSN(0)
+        with reading_answer("SELECT"):
+            confirmed = LSN.parse(found[0][0]) if found and found[0][0] is not None else LSN(0)
         if 0 < self.delivered_lsn < confirmed:
             raise LogMismatchError(
                 f"The slot {slot} stands at {confirmed}, ahead of {self.delivered_lsn}, where this stream was to go on:"
@@ -187,8 +188,9 @@ class PhysicalReader:
         if self._slot is None or pgconn.server_version < _READ_SLOT_SINCE:
             return None
         found = yield from rows(pgconn, ReadReplicationSlot(self._slot).build(pgconn.server_version))
-        restart_lsn = found[0][1] if found else None
-        return None if restart_lsn is None else LSN.parse(restart_lsn)
+        with reading_answer("READ_REPLICATION_SLOT"):
+            restart_lsn = found[0][1] if found else None
+            return None if restart_lsn is None else LSN.parse(restart_lsn)
 
     def items(self, payloads: Iterable[bytes]) -> Iterator[XLogData]:
         for payload in payloads:
@@ -207,7 +209,8 @@ class PhysicalReader:
     def continues_after(self, outcome: Sequence[Row]) -> bool:
         if not outcome or outcome[0][0] is None:
             return False
-        self.timeline = int(outcome[0][0])
+        with reading_answer("START_REPLICATION"):
+            self.timeline = int(outcome[0][0])
         return True
 
 
@@ -238,5 +241,6 @@ class _Cluster:
 
 def _identify(pgconn: PGconn) -> Exchange[_Identity]:
     found = yield from rows(pgconn, IdentifySystem().build(pgconn.server_version))
-    system_id, timeline, wal_lsn = found[0][:3]
-    return _Identity(str(system_id), int(str(timeline)), LSN.parse(str(wal_lsn)))
+    with reading_answer("IDENTIFY_SYSTEM"):
+        system_id, timeline, wal_lsn = found[0][:3]
+        return _Identity(str(system_id), int(str(timeline)), LSN.parse(str(wal_lsn)))

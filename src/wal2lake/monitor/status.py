@@ -12,7 +12,7 @@ from wal2lake.lsn import LSN
 from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
 from wal2lake.monitor.view import format_duration
 from wal2lake.names import qualified
-from wal2lake.postgres.catalog import identify, published_tables
+from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.tables.target import Target
@@ -32,6 +32,7 @@ class LogStatus:
     start_lsn: LSN
     last_end_lsn: LSN
     durable_lsn: LSN
+    timeline: int
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,21 @@ def read_status(config: Config) -> Status:
     problems: list[str] = []
     of_log: list[str] = []
     exists, log = _log_status(config, of_log)  # looked at first: the log follows the server
-    server_lsn, slot, names = _server_status(config, problems)
+    system, slot, names = _server_status(config, problems)
     problems += of_log
-    if log is not None and server_lsn is not None and server_lsn < log.durable_lsn:
-        problems.append(
-            f"The server's WAL ends at {server_lsn}, before the change log, which ends at {log.durable_lsn}: the server"
-            " was taken back to an earlier state. `wal2lake check` says what to do."
-        )
+    if log is not None and system is not None:
+        problems += _history_problems(log, system)
     applied = _applied_lsns(config, names, problems)
     progress = _without_missing(read_progress(config.log.path), applied)
     if exists:  # without one neither has begun
-        problems += [*_capture_problems(progress, slot), *_pipeline_problems(progress), *_table_problems(progress)]
+        kept = _KEEPS_WAL if system is None or (slot is not None and not slot.lost) else "."
+        problems += [
+            *_capture_problems(progress, slot, kept),
+            *_pipeline_problems(progress),
+            *_table_problems(progress),
+        ]
     return Status(
-        server_wal_lsn=server_lsn,
+        server_wal_lsn=system and system.wal_lsn,
         slot=slot,
         log=log,
         progress=progress,
@@ -78,7 +81,9 @@ def read_status(config: Config) -> Status:
     )
 
 
-def _server_status(config: Config, problems: list[str]) -> tuple[LSN | None, SlotState | None, list[tuple[str, str]]]:
+def _server_status(
+    config: Config, problems: list[str]
+) -> tuple[SystemIdentity | None, SlotState | None, list[tuple[str, str]]]:
     settings = {"lock_timeout": _LOCK_TIMEOUT}
     try:
         with (
@@ -100,22 +105,39 @@ def _server_status(config: Config, problems: list[str]) -> tuple[LSN | None, Slo
                     f"The replication slot {slot.slot_name} is about to be lost: it is farther behind than"
                     " max_slot_wal_keep_size."
                 )
-            return identify(connection).wal_lsn, slot, _published_names(connection, config, problems)
+            return identify(connection), slot, _published_names(connection, config, problems)
     except Wal2LakeError as error:
         problems.append(str(error))
         return None, None, []
 
 
-def _capture_problems(progress: Progress, slot: SlotState | None) -> Iterator[str]:
+def _history_problems(log: LogStatus, system: SystemIdentity) -> Iterator[str]:
+    """Why the log and the server's WAL cannot be of one history."""
+    if system.timeline < log.timeline:
+        yield (
+            f"The server is on timeline {system.timeline}, and the change log has gone on to timeline {log.timeline}:"
+            " this is a server that was left behind by a promotion. `wal2lake check` says what to do."
+        )
+    elif system.wal_lsn < log.durable_lsn:
+        why = "was taken back to an earlier state"
+        if system.timeline > log.timeline:
+            why = f"was promoted to timeline {system.timeline}, without what the log has of timeline {log.timeline}"
+        yield (
+            f"The server's WAL ends at {system.wal_lsn}, before the change log, which ends at {log.durable_lsn}: the"
+            f" server {why}. `wal2lake check` says what to do."
+        )
+
+
+def _capture_problems(progress: Progress, slot: SlotState | None, kept: str) -> Iterator[str]:
     state, ago = progress.capture_state, format_duration(progress.capture_age_s or 0)
     if progress.capture_age_s is None:
-        yield f"Capture is not running{_KEEPS_WAL}"
+        yield f"Capture is not running{kept}"
     elif state == DIED:
-        yield f"Capture died: its process is gone, and said nothing of an end {ago} ago{_KEEPS_WAL}"
+        yield f"Capture died: its process is gone, and said nothing of an end {ago} ago{kept}"
     elif state == "failed":
-        yield f"Capture failed {ago} ago{_KEEPS_WAL} {progress.capture_reason}"
+        yield f"Capture failed {ago} ago{kept} {progress.capture_reason}"
     elif state == "stopped":
-        yield f"Capture was stopped {ago} ago{_KEEPS_WAL}"
+        yield f"Capture was stopped {ago} ago{kept}"
     elif not is_alive(state):
         yield f"Capture has said nothing for {ago}: it is not running, or hangs."
     elif state == "waiting":
@@ -188,7 +210,8 @@ def _log_status(config: Config, problems: list[str]) -> tuple[bool, LogStatus | 
     except Wal2LakeError as error:
         problems.append(str(error))
         return not isinstance(error, ConfigError), None
-    return True, LogStatus(len(log.segments), size, LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn()))
+    lsns = LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn())
+    return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline)
 
 
 def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:

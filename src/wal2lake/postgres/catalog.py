@@ -18,7 +18,7 @@ from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.connection import Connection, execute, mapped_errors, run
-from wal2lake.postgres.exchange import PGconn, rows
+from wal2lake.postgres.exchange import PGconn, reading_answer, rows
 from wal2lake.postgres.waiting import Exchange
 from wal2lake.wire.command_text import quote_identifier, quote_string
 
@@ -87,8 +87,10 @@ class PublishedTable:
 def identify(connection: Connection | PGconn) -> SystemIdentity:
     """Ask which cluster this is: by IDENTIFY_SYSTEM on a walsender connection, else by SQL."""
     if not isinstance(connection, psycopg.Connection):
-        system_id, timeline, lsn, dbname = execute(connection, "IDENTIFY_SYSTEM")[0]
-        return SystemIdentity(str(system_id), int(str(timeline)), LSN.parse(str(lsn)), dbname)
+        found = execute(connection, "IDENTIFY_SYSTEM")
+        with reading_answer("IDENTIFY_SYSTEM"):
+            system_id, timeline, lsn, dbname = found[0]
+            return SystemIdentity(str(int(str(system_id))), int(str(timeline)), LSN.parse(str(lsn)), dbname)
     with mapped_errors():
         row = connection.execute(_IDENTIFY).fetchone()
     assert row is not None

@@ -156,6 +156,8 @@ _UNREACHED = (
     "Check host and port in the DSN (PGHOST, PGPORT), and that the server listens there.",
 )
 
+_ATTEMPTS = re.compile(r"^- host: '?(.*?)'?, port: '?(.*?)'?, hostaddr: .*?: ", re.MULTILINE)  # psycopg's, host by host
+
 _CUT_HINT = "See whether the server runs and the network holds; what waits for it goes on when it is back."
 
 # Patterns of what connecting says, with the rule for each; the first that matches decides. OpenSSL's alerts are the
@@ -181,6 +183,13 @@ _CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
     ),
     (re.compile(r"too many|remaining connection slots|max_wal_senders"), _BY_SQLSTATE["53300"]),
     (re.compile(r"the database system is|recovery"), _BY_SQLSTATE["57P03"]),
+    (
+        re.compile(r"session is (?:not )?read-only|server is (?:not )?in hot standby"),
+        (
+            ConnectError,
+            "No server in the DSN is what its target_session_attrs asks for: promote a standby, or start the primary.",
+        ),
+    ),
     (
         re.compile(r"certificate|does not support SSL|sslmode|root\.crt|alert (?!internal|close)|unsupported protocol"),
         (AuthError, "Check sslmode and sslrootcert in the DSN against the server's certificate."),
@@ -253,13 +262,23 @@ def _of_an_option(primary: str, source_function: str) -> str | None:
 def connection_error(message: str, pgconn: pq.abc.PGconn | None) -> Wal2LakeError:
     """The error for a connection that could not be made; libpq gives no SQLSTATE here."""
     said = _FATAL.search(message)
-    text = said.group(1) if said else _last_line(message)
+    text = _said_by_hosts(message) or (said.group(1) if said else _last_line(message))
     for pattern, (kind, hint) in _CONNECTING:
         if pattern.search(text):
             return kind(f"The connection failed: {text.rstrip('.')}.", hint=hint)
     if said and pgconn is not None and (pgconn.needs_password or pgconn.used_password):
         return AuthError(f"The server refused the connection: {text}.", hint=_BY_SQLSTATE["28P01"][1])
     return _UNREACHED[0](f"The server cannot be reached: {text.rstrip('.?')}.", hint=_UNREACHED[1])
+
+
+def _said_by_hosts(message: str) -> str:
+    """Why each of several hosts did not do; "" where one alone was tried."""
+    _, *tried = _ATTEMPTS.split(message)
+    reasons = (_FATAL.search(text) or _last_line(text) for text in tried[2::3])
+    return "; ".join(
+        f"{host} port {port}: {reason if isinstance(reason, str) else reason.group(1)}"
+        for host, port, reason in zip(tried[::3], tried[1::3], reasons, strict=True)
+    )
 
 
 def connection_lost(message: str) -> ConnectError:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import pq
 from psycopg.waiting import Ready, Wait
 
-from wal2lake.errors import ConnectError
+from wal2lake.errors import ConfigError, ConnectError, ProtocolError
 from wal2lake.postgres.errors import connection_lost, map_error
 from wal2lake.postgres.waiting import Exchange, Waiting
 
@@ -106,10 +106,21 @@ def cancelled(pgconn: PGconn, timeout_s: float) -> Exchange[None]:
 def text_rows(result: PGresult) -> list[Row]:
     """All rows of ``result``, as text; NULL is None."""
     columns = range(result.nfields)
-    return [
-        tuple(None if (v := result.get_value(row, column)) is None else v.decode() for column in columns)
-        for row in range(result.ntuples)
-    ]
+    with reading_answer("a command"):
+        return [
+            tuple(None if (v := result.get_value(row, column)) is None else v.decode() for column in columns)
+            for row in range(result.ntuples)
+        ]
+
+
+@contextlib.contextmanager
+def reading_answer(command: str) -> Iterator[None]:
+    """Whatever the block cannot make of the server's answer to ``command`` is a ProtocolError: it is not as
+    documented."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ConfigError) as error:
+        raise ProtocolError(f"The server's answer to {command} is not as documented.") from error
 
 
 def put_copy_data(pgconn: PGconn, payload: bytes) -> Exchange[None]:

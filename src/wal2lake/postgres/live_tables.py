@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from psycopg import sql
 
 from wal2lake.columnar.types import column_type
+from wal2lake.errors import LockedError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
@@ -69,6 +70,13 @@ def live_columns(connection: Connection, relation_id: int) -> Mapping[str, LiveC
     return {name: LiveColumn(*values) for name, *values in rows}
 
 
+def live_name(connection: Connection, relation_id: int) -> tuple[str, str] | None:
+    """The schema and name that the table has now; None when there is no such table any more."""
+    with mapped_errors():
+        row = connection.execute(_NAMED, [relation_id]).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
 def unique_keys(connection: Connection, relation_id: int) -> frozenset[frozenset[int]]:
     """The sets of attnums that name one row at any time: NOT NULL, unique in the whole table, not DEFERRABLE."""
     with mapped_errors():
@@ -113,18 +121,30 @@ def rows_by_key(
 ) -> tuple[list[bytes], LSN]:
     """The rows that have one of ``keys`` (column → the value as text), COPY binary, as they are now.
 
-    With them the LSN below which every transaction that they show has its commit record.
+    With them the LSN below which every transaction that they show has its commit record. Raises LockedError where
+    another table had its name at that moment.
     """
     columns = {column.name: column for column in table.columns}
     one_of = " OR ".join(
         "(" + " AND ".join(_has_value(columns[name], value) for name, value in key.items()) + ")" for key in keys
     )
     condition = f"({table.row_filter}) AND ({one_of})" if table.row_filter else one_of
-    rows = copy_rows(connection, copy_command(replace(table, row_filter=condition), table.columns, 0, None))
+    with connection.transaction():
+        rows = copy_rows(connection, copy_command(replace(table, row_filter=condition), table.columns, 0, None))
+        if not has_opened(connection, table.relation_id):
+            raise LockedError(f"Another table was named {table} for a moment; its rows are not this one's.")
     with mapped_errors():
         bound = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     assert bound is not None
     return rows, LSN.parse(bound[0])
+
+
+def has_opened(connection: Connection, relation_id: int) -> bool:
+    """Whether this transaction has read the relation: COPY finds a table by its name, which may be another's by then,
+    and what it found stays locked. Source: PostgreSQL documentation, "pg_locks"."""
+    with mapped_errors():
+        row = connection.execute(_OPENED, [relation_id]).fetchone()
+    return row is not None
 
 
 def copy_rows(connection: Connection, command: str) -> list[bytes]:
@@ -175,10 +195,19 @@ SELECT o.oid::bigint,
   FROM unnest(%s::oid[]) o (oid)
 """
 
+_OPENED = """
+SELECT FROM pg_locks
+ WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relation = %s AND mode = 'AccessShareLock' AND granted
+"""
+
 _SIZES = """
 SELECT o.oid::bigint,
        coalesce((SELECT sum(pg_table_size(t.relid))::bigint FROM pg_partition_tree(o.oid) t), pg_table_size(o.oid), 0)
   FROM unnest(%s::oid[]) o (oid)
+"""
+
+_NAMED = """
+SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s
 """
 
 _LIVE_COLUMNS = """

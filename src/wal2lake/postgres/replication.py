@@ -39,7 +39,7 @@ from psycopg.waiting import Wait
 from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import ConnectError, InterruptedByUser
 from wal2lake.lsn import LSN
-from wal2lake.postgres.exchange import PGconn, Row, rows
+from wal2lake.postgres.exchange import PGconn, Row, reading_answer, rows
 from wal2lake.postgres.frames import Frames, start_copy
 from wal2lake.postgres.waiting import Exchange, Waiting
 from wal2lake.wire.commands import StartPhysicalReplication
@@ -240,7 +240,8 @@ def start_physical(
 def _status_interval(pgconn: PGconn, most_s: float) -> Exchange[float]:
     """A third of wal_sender_timeout (0: none), ``most_s`` at the longest."""
     found = yield from rows(pgconn, "SHOW wal_sender_timeout")
-    timeout_s = milliseconds(str(found[0][0])) / 1000
+    with reading_answer("SHOW wal_sender_timeout"):
+        timeout_s = milliseconds(str(found[0][0])) / 1000
     return min(most_s, timeout_s / 3) if timeout_s else most_s
 
 

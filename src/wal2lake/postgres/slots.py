@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from wal2lake.errors import BEGIN_ANEW, ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, execute, mapped_errors
-from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.exchange import PGconn, reading_answer
 from wal2lake.wire.commands import (
     AlterReplicationSlot,
     Command,
@@ -89,6 +89,17 @@ class SlotState:
         return self.slot_type == "logical" and self.confirmed_flush_lsn is None
 
     @property
+    def kind(self) -> str:
+        """What it is, in a sentence: "a physical slot", "a slot of database shop and plugin pgoutput"."""
+        if self.slot_type == "physical":
+            return "a physical slot"
+        return f"a slot of database {self.database} and plugin {self.plugin}"
+
+    def is_of(self, database: str | None) -> bool:
+        """Whether it is one that capture makes, in this database."""
+        return self.slot_type == "logical" and (self.database, self.plugin) == (database, "pgoutput")
+
+    @property
     def lost(self) -> bool:
         """True when the server has given the slot up; nothing brings it back."""
         return self.wal_status == "lost" or self.invalidation_reason is not None or bool(self.conflicting)
@@ -131,9 +142,10 @@ def _created(
     while_waiting: Callable[[], None] | None = None,
 ) -> CreatedSlot:
     text = command.build(pgconn.server_version)
-    slot, point, exported, output_plugin = execute(pgconn, text, timeout_s=timeout_s, while_waiting=while_waiting)[0]
-    assert slot is not None and point is not None
-    return CreatedSlot(slot, LSN.parse(point), exported, output_plugin)
+    rows = execute(pgconn, text, timeout_s=timeout_s, while_waiting=while_waiting)
+    with reading_answer("CREATE_REPLICATION_SLOT"):
+        slot, point, exported, output_plugin = rows[0]
+        return CreatedSlot(str(slot), LSN.parse(str(point)), exported, output_plugin)
 
 
 def drop_slot(pgconn: PGconn, name: str, *, wait: bool = False) -> None:
@@ -148,10 +160,12 @@ def alter_slot(pgconn: PGconn, name: str, *, failover: bool | None = None, two_p
 
 def read_slot(pgconn: PGconn, name: str) -> ReadSlot | None:
     """READ_REPLICATION_SLOT of a physical slot (15+); None when there is no such slot."""
-    slot_type, lsn, timeline = execute(pgconn, ReadReplicationSlot(name).build(pgconn.server_version))[0]
-    if slot_type is None:
-        return None
-    return ReadSlot(slot_type, LSN.parse(lsn) if lsn else None, int(timeline) if timeline else None)
+    rows = execute(pgconn, ReadReplicationSlot(name).build(pgconn.server_version))
+    with reading_answer("READ_REPLICATION_SLOT"):
+        slot_type, lsn, timeline = rows[0]
+        if slot_type is None:
+            return None
+        return ReadSlot(slot_type, LSN.parse(lsn) if lsn else None, int(timeline) if timeline else None)
 
 
 def advance_slot(connection: Connection, name: str, upto_lsn: LSN) -> LSN:

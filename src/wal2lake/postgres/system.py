@@ -11,7 +11,7 @@ from typing import NamedTuple
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import execute, next_result, start
-from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.exchange import PGconn, reading_answer
 from wal2lake.wire.commands import Show, TimelineHistory
 
 _UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -45,7 +45,9 @@ class TimelineHistoryFile(NamedTuple):
 
 def show(pgconn: PGconn, name: str) -> str:
     """The present setting of a parameter. Raises ServerError when there is none of that name."""
-    return str(execute(pgconn, Show(name).build(pgconn.server_version))[0][0])
+    rows = execute(pgconn, Show(name).build(pgconn.server_version))
+    with reading_answer(f"SHOW {name}"):
+        return str(rows[0][0])
 
 
 def wal_segment_size(pgconn: PGconn) -> int:
@@ -71,8 +73,10 @@ def timeline_history(pgconn: PGconn, timeline: int) -> TimelineHistoryFile:
     name, content = result.get_value(0, 0), result.get_value(0, 1)  # bytes as they are, whatever their encoding
     while next_result(pgconn) is not None:
         pass
-    assert name is not None and content is not None
-    return TimelineHistoryFile(name.decode(), content, parse_timeline_history(content))
+    if name is None or content is None:
+        raise ProtocolError("The server's answer to TIMELINE_HISTORY is not as documented.")
+    with reading_answer("TIMELINE_HISTORY"):
+        return TimelineHistoryFile(name.decode(), content, parse_timeline_history(content))
 
 
 def parse_timeline_history(content: bytes) -> tuple[TimelineSwitch, ...]:
@@ -85,4 +89,5 @@ def _switch(line: str) -> TimelineSwitch:
     fields = line.split("\t", 2)
     if len(fields) < 2 or not fields[0].isdecimal():
         raise ProtocolError("A line of a timeline history is not a timeline, an LSN and a reason.")
-    return TimelineSwitch(int(fields[0]), LSN.parse(fields[1]), fields[2] if len(fields) > 2 else "")
+    with reading_answer("TIMELINE_HISTORY"):
+        return TimelineSwitch(int(fields[0]), LSN.parse(fields[1]), fields[2] if len(fields) > 2 else "")

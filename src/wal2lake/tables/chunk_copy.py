@@ -1,7 +1,7 @@
 """One chunk of a table, read under an exported snapshot into data files: what a task of a snapshot does.
 
 The rule: a chunk is durable the moment its task ends, with the identity of the snapshot that it was read under; and the
-task makes sure, under COPY's own lock, that the table was not rewritten since the snapshot was taken.
+task makes sure, under COPY's own lock, that this very table was read, and not rewritten since the snapshot was taken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection, connect
-from wal2lake.postgres.live_tables import heap_files, live_columns
+from wal2lake.postgres.live_tables import has_opened, heap_files, live_columns, live_name
 from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
 from wal2lake.tables.chunks import columns_as_read, planned_schema
 from wal2lake.tables.failures import reading_table
@@ -60,14 +60,14 @@ def copy_chunk(task: CopyTask) -> int:
     schema = planned_schema(task.plan, task.table.namespace, task.table.name)
     columns = columns_as_read(task.table, task.target.text_columns)
     blocks = task.chunk.block_from, task.chunk.block_to
-    unchanged, patience = partial(_require_heap, task), task.lock_timeout_s
+    unchanged, patience = partial(_require_read, task), task.lock_timeout_s
     messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
     batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
     try:
         with reading_table(task.table):
             actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
     except (RightsError, ServerError) as error:
-        _require_columns(task, error)
+        _require_unchanged(task, error)
         raise
     chunk = DoneChunk(
         number=task.chunk.number,
@@ -80,19 +80,29 @@ def copy_chunk(task: CopyTask) -> int:
     return chunk.rows
 
 
-def _require_heap(task: CopyTask, connection: Connection) -> None:
-    """Filenodes are never used again: the same one now as before the snapshot means that nothing was rewritten."""
-    heap = heap_files(connection, [task.table.relation_id])[task.table.relation_id]
-    if heap != task.plan.heap:
+def _require_read(task: CopyTask, connection: Connection) -> None:
+    """COPY has read this very table, as it was planned; its lock keeps that so. Filenodes are never used again: the
+    same one now as before the snapshot means that nothing was rewritten."""
+    relation_id = task.table.relation_id
+    if not has_opened(connection, relation_id):
+        raise TableChangedError("Another table had its name while it was read.", relation=str(task.table))
+    if heap_files(connection, [relation_id])[relation_id] != task.plan.heap:
         raise TableChangedError("The table was rewritten while it was read.", relation=str(task.table))
+    _require_columns(task, connection)
 
 
-def _require_columns(task: CopyTask, error: Wal2LakeError) -> None:
-    """COPY fails for a column, or a table, that was dropped after the plan was made."""
+def _require_unchanged(task: CopyTask, error: Wal2LakeError) -> None:
+    """COPY fails for a column, or a table, that was dropped or renamed after the plan was made."""
     with closing(connect(task.dsn, application_name="wal2lake copy")) as connection:
-        now = {column.attnum for column in live_columns(connection, task.table.relation_id).values()}
-    if not now.issuperset(column.attnum for column in task.plan.columns):
-        raise TableChangedError("The table changed while it was read.", relation=str(task.table)) from error
+        if live_name(connection, task.table.relation_id) != (task.table.namespace, task.table.name):
+            raise TableChangedError("The table was renamed while it was read.", relation=str(task.table)) from error
+        _require_columns(task, connection)
+
+
+def _require_columns(task: CopyTask, connection: Connection) -> None:
+    now = {name: column.attnum for name, column in live_columns(connection, task.table.relation_id).items()}
+    if any(now.get(column.name) != column.attnum for column in task.plan.columns):
+        raise TableChangedError("The table changed while it was read.", relation=str(task.table))
 
 
 def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:

@@ -104,7 +104,8 @@ def table_schema(table: PublishedTable) -> TableSchema:
 
 
 def table_shape(table: PublishedTable, text_columns: Collection[str] = ()) -> str:
-    """Changes exactly when the columns, the key or the rows that are published do."""
+    """Changes exactly when the columns, by names and attnums, the key or the rows that are published do."""
     read = replace(table, columns=columns_as_read(table, text_columns))
-    content = (table_schema(read).digest, mirror_key(table), table.row_filter)
+    attnums = [column.attnum for column in table.columns]
+    content = (table_schema(read).digest, attnums, mirror_key(table), table.row_filter)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ from psycopg import pq
 from wal2lake.errors import ProtocolError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import next_result, start
-from wal2lake.postgres.exchange import PGconn, text_rows
+from wal2lake.postgres.exchange import PGconn, reading_answer, text_rows
 from wal2lake.postgres.frames import copy_out
 from wal2lake.wire.base_backup import BaseBackup
 
@@ -52,16 +52,21 @@ class BackupStream:
         self._manifest = command.manifest != "no"
         self._queue: list[bytes] = []
         self._name: str | None = None
-        first = text_rows(start(pgconn, command.build(pgconn.server_version), while_waiting=while_waiting))[0]
-        self.start_lsn, self.timeline = LSN.parse(str(first[0])), int(str(first[1]))
+        started = start(pgconn, command.build(pgconn.server_version), while_waiting=while_waiting)
+        with reading_answer("BASE_BACKUP"):
+            first = text_rows(started)[0]
+            self.start_lsn, self.timeline = LSN.parse(str(first[0])), int(str(first[1]))
         self.end_lsn: LSN | None = None
-        self.tablespaces = [_tablespace(*row) for row in text_rows(self._result(pq.ExecStatus.TUPLES_OK))]
+        listed = self._result(pq.ExecStatus.TUPLES_OK)
+        with reading_answer("BASE_BACKUP"):
+            self.tablespaces = [_tablespace(*row) for row in text_rows(listed)]
 
     def archives(self) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Each archive's name and its pieces, to be read before the next; ``backup_manifest``, JSON, comes last."""
         yield from self._archives_typed() if self._typed else self._archives_untyped()
-        end = text_rows(self._result(pq.ExecStatus.TUPLES_OK))[0]
-        self.end_lsn = LSN.parse(str(end[0]))
+        ended = self._result(pq.ExecStatus.TUPLES_OK)
+        with reading_answer("BASE_BACKUP"):
+            self.end_lsn = LSN.parse(str(text_rows(ended)[0][0]))
         while next_result(self._pgconn) is not None:
             pass
 

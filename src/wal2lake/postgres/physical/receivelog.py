@@ -23,7 +23,7 @@ from wal2lake.files import put, writing
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
-from wal2lake.postgres.exchange import PGconn
+from wal2lake.postgres.exchange import PGconn, reading_answer
 from wal2lake.postgres.physical.segments import WalPosition, WalSegment, resume_position
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import Replication, start_physical, stopped_before
@@ -166,8 +166,9 @@ class _Receiver:
         rows = wait(stream.finish(), pgconn.socket)
         if self.done or not rows:
             return
-        next_timeline, switch_point = rows[0]
-        self.timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
+        with reading_answer("START_REPLICATION"):
+            next_timeline, switch_point = rows[0]
+            self.timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
         self.on_timeline(WalPosition(self.timeline, lsn))
         self.written = self.flushed = LSN(lsn - lsn % self._size)
 
