@@ -44,7 +44,14 @@ class Case:
 
 def cases() -> list[Case]:
     """All of them: first those in which something would be lost, then the benign ones."""
-    stream = [*_left_and_back(), *_publication(), *_partitions(), *_remade(), *_names()]
+    stream = [
+        *_left_and_back(),
+        *_publication(),
+        *_partitions(),
+        *_identities_of_leaves(),
+        *_remade(),
+        *_names(),
+    ]
     return [
         *stream,
         *_rewritten(),
@@ -173,6 +180,27 @@ def _partitions() -> Iterator[Case]:
     again = "ALTER TABLE r0 ATTACH PARTITION r00 FOR VALUES FROM (0) TO (50)"
     yield Case("a leaf's leaf detached, insert, attached", ROOT, deep, (*steps, again, LAST_R), ("r",))
     yield Case("a leaf's leaf truncated", ROOT, deep, ("TRUNCATE r00", LAST_R), ("r",))
+
+
+def _identities_of_leaves() -> Iterator[Case]:
+    """The root announces its key; what is sent of the old one, the leaf's own identity decides."""
+    setup = """
+    CREATE TABLE r (a int, k int, u int NOT NULL, PRIMARY KEY (a, k)) PARTITION BY LIST (k);
+    CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1); INSERT INTO r SELECT i, 1, i FROM generate_series(1, 9) i
+    """
+    own = "CREATE UNIQUE INDEX own ON {0} ({1}); ALTER TABLE {0} REPLICA IDENTITY USING INDEX own"
+    moved = ("UPDATE r SET a = a + 100 WHERE a = 3", "INSERT INTO r VALUES (99, 1, 1000)")
+    yield Case("a leaf's own identity", ROOT, setup, (own.format("r1", "u"), *moved), ("r",), quarantined=True)
+    made = "CREATE TABLE r2 PARTITION OF r FOR VALUES IN (2); INSERT INTO r VALUES (1, 2, 3)"
+    later = ("UPDATE r SET a = a + 100 WHERE k = 2",)
+    yield Case("a new leaf's", ROOT, setup, (f"{made}; {own.format('r2', 'u')}", *later), ("r",), quarantined=True)
+    root = "CREATE UNIQUE INDEX whole ON r (u, k); ALTER TABLE r REPLICA IDENTITY USING INDEX whole"
+    changed = ("UPDATE r SET u = u + 100 WHERE a = 3",)
+    yield Case("a root's, which leaves have not", ROOT, setup, (root, *changed), ("r",), quarantined=True)
+    full = "ALTER TABLE r1 REPLICA IDENTITY FULL"
+    yield Case("a leaf's is all columns", ROOT, setup, (full, *moved[:1]), ("r",), benign=True)
+    wider = own.format("r1", "u, k, a")
+    yield Case("a leaf's has the root's key", ROOT, setup, (wider, *moved[:1]), ("r",), benign=True)
 
 
 def _remade() -> Iterator[Case]:

@@ -36,6 +36,8 @@ CHOSEN = {
         "detached, insert, attached",
         "a leaf truncated",
         "a leaf made, filled, truncated",
+        "a leaf's own identity",
+        "a leaf's is all columns",
         "a table made, filled and attached at once",
         "a root without leaves, a uuid, dropped",
         "via root: a new leaf",

@@ -5,12 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.changelog.conftest import IDENTITY
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.spark.session import session_settings, workers_python
+
+SPARK, WORKER = Path(pyspark.__file__).parent, Path(sys.executable).with_name("wal2lake-worker")
 
 
 def test_the_users_settings_win() -> None:
@@ -66,10 +70,23 @@ def test_a_script_that_its_interpreters_path_started(tmp_path: Path) -> None:
 
 def test_who_names_a_python_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    assert workers_python({}) == sys.executable
+    assert workers_python({"spark.master": "spark://elsewhere:7077"}) == sys.executable
+    assert workers_python({"spark.master": "local[2]"}) == str(WORKER)
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/theirs/python")
     assert workers_python({}) == "/opt/theirs/python"
     assert workers_python({"spark.pyspark.python": "/opt/set/python"}) == "/opt/set/python"
+
+
+def test_its_python_processes_run_the_pyspark_that_has_byte_code(spark: SparkSession) -> None:
+    assert str(spark.sparkContext.pythonExec) == str(WORKER)
+    rows = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert rows == [pyspark.__file__]
+    zipped = f"{SPARK}/python/lib/pyspark.zip:/kept:{SPARK}/python/lib/py4j-0.1-src.zip"
+    done = subprocess.run(
+        [WORKER, "-c", "import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:])", "a b"],
+        env={**os.environ, "PYTHONPATH": zipped}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "/kept a b\n"
 
 
 def test_the_documentation_says_it_first() -> None:

@@ -30,7 +30,7 @@ from wal2lake.postgres.live_tables import Writer, await_running_transactions, he
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
-from wal2lake.tables.chunks import plan_snapshot, require_columns, still_holds, table_schema
+from wal2lake.tables.chunks import plan_snapshot, require_columns, require_sent_keys, still_holds, table_schema
 from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 from wal2lake.tables.landing import land_snapshot
 from wal2lake.tables.state import Chunk, SnapshotPlan
@@ -162,6 +162,8 @@ class Snapshots:
                 require_columns(table_schema(table))
                 known = self._table(table)
                 self.plan(known, table, heap, rows)
+                if self.config.lake.mode == "mirror":
+                    require_sent_keys(known.plan, rows)
                 return [
                     CopyTask(
                         dsn=self.config.source.dsn,

@@ -33,7 +33,8 @@ class HeapFile:
 
     ``file`` is pg_class.relfilenode (0: it has none), ``link`` the version of its row in pg_inherits ('' for the table
     itself). ``born``: one command made it, and as this partition; ``first``: its file is the one that it was made with.
-    ``writer``: the xid of the last change of its row in pg_class, of which a TRUNCATE is one; not a part of equality.
+    ``writer``: the xid of the last change of its row in pg_class, of which a TRUNCATE is one. ``identity``: the columns
+    of its replica identity, by name ("*": all). ``name``: its own. None of these is a part of equality.
     """
 
     relation_id: int
@@ -43,6 +44,8 @@ class HeapFile:
     born: bool = False
     first: bool = False
     writer: int = field(default=0, compare=False)
+    identity: tuple[str, ...] = field(default=(), compare=False)
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class CatalogRows:
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The reverse."""
         columns = tuple(ColumnRow(**column) for column in document["columns"])
-        files = tuple(HeapFile(**file) for file in document["files"])
+        files = tuple(HeapFile(**{**file, "identity": tuple(file.get("identity", ()))}) for file in document["files"])
         others = {name: tuple(document[name]) for name in ("published", "labels", "attributes")}
         return cls(**{**document, **others, "columns": columns, "files": files})
 
@@ -180,10 +183,18 @@ def _published(ways: Sequence[tuple[int, str, str]], whole: str, *, every: bool)
 
 
 def _heap_file(
-    oid: int, file: int, persistence: str, writer: int, link: str, apart: int | None, first: bool
+    oid: int,
+    file: int,
+    persistence: str,
+    writer: int,
+    link: str,
+    apart: int | None,
+    first: bool,
+    identity: list[str],
+    *name: str,
 ) -> HeapFile:
     born = apart is not None and 0 <= apart <= _CREATED_AS_PARTITION
-    return HeapFile(oid, file, persistence, link, born, first, writer)
+    return HeapFile(oid, file, persistence, link, born, first, writer, tuple(identity), qualified(*name))
 
 
 _PUBLICATION = "SELECT oid::bigint, xmin::text, puballtables FROM pg_publication WHERE pubname = %s"
@@ -250,9 +261,19 @@ WITH RECURSIVE down (root, relation, link, written, command) AS (
       JOIN pg_inherits i ON i.inhparent = d.relation)
 SELECT d.root::bigint, d.relation::bigint, c.relfilenode::bigint, c.relpersistence::text, c.xmin::text::bigint, d.link,
        CASE WHEN a.xmin::text = d.written THEN d.command::bigint - a.cmin::text::bigint END,
-       c.relfilenode = c.oid OR c.relkind = 'p'
+       c.relfilenode = c.oid OR c.relkind = 'p',
+       CASE WHEN c.relreplident = 'f' THEN ARRAY['*']
+            ELSE ARRAY(SELECT a.attname::text
+                         FROM pg_index i
+                         JOIN pg_attribute a ON a.attrelid = d.relation
+                                            AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                        WHERE i.indrelid = d.relation
+                          AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
+       END,
+       n.nspname::text, c.relname::text
   FROM down d
   JOIN pg_class c ON c.oid = d.relation
+  JOIN pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_attribute a ON a.attrelid = d.relation AND a.attnum = -1
  ORDER BY d.root, d.relation
 """

@@ -48,8 +48,12 @@ def build_session(config: Config) -> SparkSession:
 
 
 def workers_python(settings: Mapping[str, str]) -> str:
-    """The interpreter that Spark starts, for sources and tasks alike."""
-    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    """The interpreter that Spark starts, for sources and tasks alike; on this machine by way of worker.py."""
+    named = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    worker = Path(sys.executable).with_name("wal2lake-worker")
+    installed = ".zip" not in pyspark.__file__ and worker.is_file()
+    local = _is_local(settings.get("spark.master", ""))
+    return named or (str(worker) if installed and local else sys.executable)
 
 
 @contextlib.contextmanager
@@ -76,8 +80,11 @@ def running_session() -> SparkSession | None:
 def session_settings(config: Config) -> dict[str, str]:
     """Every setting the session is built with: the defaults for its master, overridden by [spark]."""
     master = config.spark.get("spark.master", "local[*,4]")  # ,4: a failed task is tried again
-    local = master == "local" or master.startswith("local[")
-    return {"spark.master": master, **_DEFAULTS, **(_local() if local else {}), **config.spark}
+    return {"spark.master": master, **_DEFAULTS, **(_local() if _is_local(master) else {}), **config.spark}
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 _DEFAULTS: Mapping[str, str] = {

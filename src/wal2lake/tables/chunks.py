@@ -16,10 +16,12 @@ from wal2lake.apply.fold import key_columns
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.names import qualified
+from wal2lake.tables.doubt import key_unsent
 from wal2lake.tables.state import Chunk, PlannedColumn, SnapshotPlan, new_plan_id
 
 if TYPE_CHECKING:
     from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
+    from wal2lake.postgres.catalog_rows import CatalogRows
 
 BLOCK_BYTES = 8192
 
@@ -88,6 +90,17 @@ def require_columns(schema: TableSchema) -> None:
             "The table has no column that is published, and a lake table cannot hold rows without columns.",
             hint=f"Give it a column, or take it out of the publication. {RESYNC}",
             relation=schema.qualified_name,
+        )
+
+
+def require_sent_keys(plan: SnapshotPlan, rows: CatalogRows) -> None:
+    """Raise SchemaChangeError where keys of the table may change unheard."""
+    if (why := key_unsent(rows, plan.key)) is not None:
+        raise SchemaChangeError(
+            f"{why} Where only those change, the stream does not say which row it was.",
+            hint="Give the partition the root's replica identity, or FULL (ALTER TABLE … REPLICA IDENTITY; of a root it"
+            f" does not reach the partitions). {RESYNC}",
+            relation=rows.name,
         )
 
 

@@ -34,6 +34,18 @@ def doubt(noted: CatalogRows, now: CatalogRows, *, history: bool = False) -> str
     return _of_partitions(noted, now) or (None if history else _of_values(noted, now))
 
 
+def key_unsent(now: CatalogRows, key: Collection[str]) -> str | None:
+    """Why a change of ``key`` may come without the old one, as a sentence: the root's Relation announces its key, and
+    the partition's own replica identity decides what is sent. None where it cannot; one without any sends no changes.
+
+    Source: ExtractReplicaIdentity in src/backend/access/heap/heapam.c; CheckCmdReplicaIdentity in execReplication.c.
+    """
+    for file in now.files:
+        if file.link and file.identity not in ((), ("*",)) and not set(key) <= set(file.identity):
+            return f"The partition {file.name} has a replica identity that lacks columns of the root's key."
+    return None
+
+
 def unexplained(noted: CatalogRows, now: CatalogRows, truncates: Collection[int] = ()) -> frozenset[tuple[int, int]]:
     """The files (OID, number) that changed by no Truncate of the stream, whose xids are ``truncates``."""
     if now.listed and len(now.files) == 1:

@@ -22,7 +22,7 @@ from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.tables.doubt import doubt
+from wal2lake.tables.doubt import doubt, key_unsent
 from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
@@ -229,7 +229,8 @@ class Table:
         """Why the lake's table may be no copy, by the catalog rows of ``now``, as a sentence; None when it is one."""
         if self.state.rows is None or now is None:
             return "It is not known by which catalog rows the table was read."
-        return doubt(self.state.rows, now, history=self.target.mode == "append")
+        history = self.target.mode == "append"
+        return doubt(self.state.rows, now, history=history) or (None if history else key_unsent(now, self.plan.key))
 
     def confirm(self, rows: CatalogRows, lsn: int) -> None:
         """What a look found explains itself: up to ``lsn`` nothing was kept from the stream (0: it cannot say).
