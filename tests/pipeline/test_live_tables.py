@@ -17,10 +17,10 @@ from wal2lake.postgres.live_tables import (
     Writer,
     await_running_transactions,
     copy_rows,
+    current_names,
     fast_default_row,
     heap_files,
     live_columns,
-    live_name,
     rows_by_key,
 )
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -108,8 +108,11 @@ def test_rows_of_another_table_that_has_the_name_are_not_taken(connection: Conne
     connection.execute("INSERT INTO live.item VALUES (1, 'a''b', 'another')")
     with pytest.raises(LockedError, match="Another table was named"):
         rows_by_key(connection, known, [{"id": "1", "kind": "a'b"}])
-    assert live_name(connection, known.relation_id) == ("live", "away")
-    assert live_name(connection, 1) is None
+    assert current_names(connection, known.relation_id, [3, 1]) == [("live", "away", "note"), ("live", "away", "id")]
+    connection.execute("ALTER TABLE live.away DROP COLUMN note")
+    ((*named, gone),) = filter(None, current_names(connection, known.relation_id, [3]))
+    assert (named, "note" in gone) == (["live", "away"], False)
+    assert current_names(connection, 1, [1]) == [None]
 
 
 def test_waiting_ends_when_those_who_wrote_before_have_ended(connection: Connection, server: EmbeddedPostgres) -> None:

@@ -70,11 +70,15 @@ def live_columns(connection: Connection, relation_id: int) -> Mapping[str, LiveC
     return {name: LiveColumn(*values) for name, *values in rows}
 
 
-def live_name(connection: Connection, relation_id: int) -> tuple[str, str] | None:
-    """The schema and name that the table has now; None when there is no such table any more."""
+def current_names(connection: Connection, relation_id: int, attnums: Sequence[int]) -> list[tuple[str, ...] | None]:
+    """The schema, table and name that these columns have now, whatever the transaction's snapshot would show; of a
+    dropped one PostgreSQL's word for it. None, or a ServerError before 14, where there is no such table any more.
+
+    Source: PostgreSQL documentation, "Object Information and Addressing Functions".
+    """
     with mapped_errors():
-        row = connection.execute(_NAMED, [relation_id]).fetchone()
-    return None if row is None else (row[0], row[1])
+        rows = connection.execute(_CURRENT_NAMES, [relation_id, list(attnums)]).fetchall()
+    return [None if names is None else tuple(names) for (names,) in rows]
 
 
 def unique_keys(connection: Connection, relation_id: int) -> frozenset[frozenset[int]]:
@@ -206,8 +210,9 @@ SELECT o.oid::bigint,
   FROM unnest(%s::oid[]) o (oid)
 """
 
-_NAMED = """
-SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s
+_CURRENT_NAMES = """
+SELECT (pg_identify_object_as_address('pg_class'::regclass, %s, a.attnum)).object_names
+  FROM unnest(%s::int[]) WITH ORDINALITY a (attnum, place) ORDER BY a.place
 """
 
 _LIVE_COLUMNS = """

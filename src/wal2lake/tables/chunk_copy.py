@@ -20,7 +20,7 @@ from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection, connect
-from wal2lake.postgres.live_tables import has_opened, heap_files, live_columns, live_name
+from wal2lake.postgres.live_tables import current_names, has_opened, heap_files
 from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
 from wal2lake.tables.chunks import columns_as_read, planned_schema
 from wal2lake.tables.failures import reading_table
@@ -88,21 +88,24 @@ def _require_read(task: CopyTask, connection: Connection) -> None:
         raise TableChangedError("Another table had its name while it was read.", relation=str(task.table))
     if heap_files(connection, [relation_id])[relation_id] != task.plan.heap:
         raise TableChangedError("The table was rewritten while it was read.", relation=str(task.table))
-    _require_columns(task, connection)
+    _require_names(task, connection)
 
 
 def _require_unchanged(task: CopyTask, error: Wal2LakeError) -> None:
     """COPY fails for a column, or a table, that was dropped or renamed after the plan was made."""
     with closing(connect(task.dsn, application_name="wal2lake copy")) as connection:
-        if live_name(connection, task.table.relation_id) != (task.table.namespace, task.table.name):
-            raise TableChangedError("The table was renamed while it was read.", relation=str(task.table)) from error
-        _require_columns(task, connection)
+        try:
+            _require_names(task, connection)
+        except ServerError:  # there is no such table any more
+            raise TableChangedError("The table changed while it was read.", relation=str(task.table)) from error
 
 
-def _require_columns(task: CopyTask, connection: Connection) -> None:
-    now = {name: column.attnum for name, column in live_columns(connection, task.table.relation_id).items()}
-    if any(now.get(column.name) != column.attnum for column in task.plan.columns):
-        raise TableChangedError("The table changed while it was read.", relation=str(task.table))
+def _require_names(task: CopyTask, connection: Connection) -> None:
+    """The columns that were planned have the names by which COPY found them, and so has the table."""
+    table, columns = task.table, task.plan.columns
+    names = current_names(connection, table.relation_id, [column.attnum for column in columns])
+    if names != [(table.namespace, table.name, column.name) for column in columns]:
+        raise TableChangedError("The table changed while it was read.", relation=str(table))
 
 
 def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:
