@@ -47,6 +47,7 @@ COMMANDS = {
     "resync": _LOG._replace(words="--all"),
     "demo": Called("--folder demo", IMPORT, "wal2lake.demo.shop", extra=True),
     "status": Called(extra=True),
+    "events": Called("", IMPORT, "wal2lake.changelog.events"),
     "verify": Called(waits_for=JAVA, extra=True),
     "tables": _LOG,
     "log list": _LOG,

@@ -24,6 +24,7 @@ from wal2lake.capture.startup import check_source, check_started, open_log
 from wal2lake.capture.timeline import require_same
 from wal2lake.capture.unsendable import USUAL, Manner, OneTransaction, require_names
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, WRITER_LOCK
 from wal2lake.changelog.status import CaptureStatus, reason_of
@@ -65,6 +66,8 @@ class Capture:
         self._manner = USUAL
         self._status = CaptureStatus()
         self._storage = storage_at(config.log.path)
+        self._events = Events(self._storage, "capture")
+        self._told_lost = False  # that there is no connection
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and all that had arrived is durable and acknowledged.
@@ -103,6 +106,10 @@ class Capture:
         """For whoever looks when this process is gone; one that could not have the log speaks not for who has it."""
         if self._status.lock or not self._storage.is_locked(WRITER_LOCK):
             self._publish(state=state, reason=reason)
+            if reason is not None:
+                self._events.record("failed", f"Capture failed: {reason}", level="error")
+            else:
+                self._events.record("stopped", "Capture was stopped.", lsn=self._status.durable_lsn)
 
     def _other_manner(self, error: UnsendableError) -> Manner:
         """How the transaction can be had that the server could not send; ``error`` when there is no way."""
@@ -113,7 +120,12 @@ class Capture:
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         pause_s = self._backoff.pause_s()
-        logger.warning("%s Trying again in %g s.", error, pause_s)
+        text = f"{error} Trying again in {pause_s:g} s."
+        if self._told_lost:  # what lasts is one event, and as many lines as there are tries
+            logger.warning("%s", text)
+        else:
+            self._events.record("disconnected", text, level="warning")
+        self._told_lost = True
         self._publish(state="waiting", ts=time.time() + pause_s)  # it holds until then
         stop.wait(pause_s)
 
@@ -143,7 +155,9 @@ class Capture:
             check=lambda pgconn: require_same(pgconn, system),
         ) as stream:
             resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
-            logger.info("Capturing from slot %s at %s.", source.slot, writer.durable_lsn)
+            text = f"Capturing from slot {source.slot} at {writer.durable_lsn}."
+            self._events.record("connected", text, slot=source.slot, lsn=writer.durable_lsn)
+            self._told_lost = False
             while not stop.is_set():
                 self._step(stream, writer, resent, only, self._receive_batch(stream))
                 if only is not None and only.over:

@@ -17,6 +17,7 @@ from threading import Event
 from wal2lake.capture.history import Resent, check_wal_end
 from wal2lake.capture.timeline import step_to
 from wal2lake.changelog.documents import read_document, write_document
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
@@ -67,13 +68,13 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     there is nothing in the lake that had its changes from a log that is lost.
     """
     path = Path(config.log.path)
-    if ChangeLog.exists(path):
-        identity = ChangeLog.open(path).identity
-    else:
-        identity = _new_identity(config, stop, slot_waits)
-        logger.info("The change log %s begins at %s.", path, identity.start_lsn)
+    made = not ChangeLog.exists(path)
+    identity = _new_identity(config, stop, slot_waits) if made else ChangeLog.open(path).identity
     opened = retry_while_in_use(lambda: LogWriter(path, identity, compression=config.log.compression), PATIENCE_S, stop)
     opened.log.storage.remove(SLOT)
+    if made:
+        text = f"The change log {path} begins at {identity.start_lsn}."
+        Events(opened.log.storage, "capture").record("log_created", text, lsn=identity.start_lsn)
     return opened
 
 
@@ -196,7 +197,8 @@ def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -
     _require_own(connection, state)
     identity = _identity(config, system, state.confirmed_flush_lsn or LSN(0))
     _check_slot(state, identity)
-    logger.warning("The slot %s exists and has no change log: taking it over.", config.source.slot)
+    text = f"The slot {config.source.slot} exists and has no change log: taking it over."
+    Events(config.log.path, "capture").record("slot_taken_over", text, level="warning", slot=config.source.slot)
     return identity
 
 

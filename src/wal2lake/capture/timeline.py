@@ -15,10 +15,10 @@ Replication Failover" (slots that standbys keep in step).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Switches, Timeline, newest_timeline
 from wal2lake.changelog.writer import LogWriter
@@ -31,8 +31,6 @@ from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.system import timeline_history
 
 _NAMED = 20  # tables in a sentence
-
-logger = logging.getLogger("wal2lake.capture")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,12 @@ class Step:
         if self.timeline is None:
             return
         if self.fork is not None:
-            logger.warning(
-                "The server was promoted: timeline %s goes on where timeline %s was left, at %s, and so does the log.",
-                self.timeline.number,
-                writer.log.identity.timeline,
-                self.fork,
+            old, new = writer.log.identity.timeline, self.timeline.number
+            text = (
+                f"The server was promoted: timeline {new} goes on where timeline {old} was left, at {self.fork}, and so"
+                " does the log."
             )
+            Events(writer.log.storage, "capture").record("promoted", text, level="warning", timeline=new, lsn=self.fork)
             if writer.durable_lsn > self.fork:
                 writer.cut(self.fork)
         writer.follow(self.timeline)

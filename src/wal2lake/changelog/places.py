@@ -12,6 +12,7 @@
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables.py)
     requests/<pipeline>/…      what somebody wants of a table, until the pipeline does it (requests.py)
+    events/<source>/<nr>.json  what happened, in pages that begin with the event of that number (events.py)
     status/                    what capture and pipeline say of themselves (status.py), and the logs of `run`'s children
     checkpoints/<pipeline>/    Spark's own
 """
@@ -32,12 +33,13 @@ TIMELINES = "timelines"  # there is no such folder before the first promotion
 FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
+EVENTS = "events"  # made when something happens
 _REQUESTS, _CHECKPOINTS = "requests", "checkpoints"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 _LONGEST = 255  # bytes of a file's name
 _COMPACT = "="  # stands in no percent encoding
 # What makes it a log comes first, but for what would make the next one a log of another timeline.
-EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, _REQUESTS, _CHECKPOINTS)
+EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, EVENTS, _REQUESTS, _CHECKPOINTS)
 
 
 def tables_of(pipeline: str) -> str:
@@ -73,6 +75,14 @@ def table_of(folder: str) -> tuple[str, str]:
         return namespace, name
     namespace, _, name = folder.partition(".")
     return unquote(namespace), unquote(name)
+
+
+def events_of(source: str) -> str:
+    return f"{EVENTS}/{source}"
+
+
+def event_page(source: str, first: int) -> str:
+    return f"{events_of(source)}/{first:012d}.json"
 
 
 def status_document(role: str) -> str:

@@ -95,11 +95,15 @@ class TableStatus:
 @dataclass(kw_only=True)
 class PipelineStatus(_Status):
     """The whole pipeline. ``waiting_for``: what others must do before it goes on. ``lag_bytes``: WAL in the log and not
-    in the lake; ``lag_s``: age of the oldest commit not yet applied; both 0 when level with the log."""
+    in the lake; ``lag_s``: age of the oldest commit not yet applied; both 0 when level with the log. ``batch``: the
+    last one's number in Spark; ``batches``: how many there were since the process began, in ``batch_seconds``.
+    """
 
     role: ClassVar[str] = "pipeline"
     waiting_for: str | None = None
     batch: int = -1
+    batches: int = 0
+    batch_seconds: float = 0.0
     applied_lsn: LSN = _NOWHERE
     durable_lsn: LSN = _NOWHERE
     lag_bytes: int = 0

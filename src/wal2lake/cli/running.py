@@ -19,7 +19,7 @@ from wal2lake.config import Config
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.child import ROLES
-from wal2lake.run.logs import configure_logging
+from wal2lake.run.logs import configure_logging, mute_logging
 from wal2lake.run.supervisor import Supervisor
 from wal2lake.signals import on_signals, stop_on_signals
 
@@ -42,6 +42,7 @@ def run(config: Config) -> None:
     cannot go on after its first minute leaves capture running, and is tried again. The exit code tells of what was not
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
+    mute_logging()
     supervisor = Supervisor(config)
     with answer(_STOPPING["pipeline"], grace_s=_KILL_S), stop_on_signals() as stop:
         supervisor.start()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Timeline, newest_timeline
@@ -46,6 +46,13 @@ from wal2lake.tables.table import Table, Tables
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
+
+
+class Applied(NamedTuple):
+    """What a batch held: changes of so many tables, and how many of them are in the lake by it."""
+
+    tables: int
+    changes: int
 
 
 class Batches:
@@ -196,14 +203,21 @@ class Batches:
             if error := failed.get(str(table)):
                 table.set_quarantine(error, 0)
 
-    def apply(self, start: int, end: int) -> None:
+    def apply(self, start: int, end: int) -> Applied:
         """Apply the batch (start, end]."""
         self._log.refresh()
+        before = self.total_changes
         planned = [(item, self._table_of(item)) for item in self._plan(start, end)]
         for _, table in planned:
             self._begin_if_new(table, start)
         for item in self._apply_parts([item for item, table in planned if table.ready]).held_up():
             self._table_of(item).fall_behind(start)
+        return Applied(len(planned), self.total_changes - before)
+
+    @property
+    def total_changes(self) -> int:
+        """Of all tables, since the start."""
+        return sum(self.changes.values())
 
     def catch_up(self, table: Table, end: int) -> bool:
         """Apply what ``table`` has missed, as much as a batch may hold, and make that durable.

@@ -147,7 +147,8 @@ class _Following:
             if self._progress.applied > applied:
                 self._backoff.reset()
             pause_s = self._backoff.pause_s()
-            _logger.warning("The stream starts again in %g s. %s", pause_s, error)
+            text = f"The stream starts again in {pause_s:g} s. {error}"
+            self._progress.events.record("restarted", text, level="warning", role="stream", pause_s=pause_s)
             self._waiting.pause(f"The stream starts again. {error.message}", pause_s)
             return False
         return True
@@ -158,9 +159,10 @@ class _Following:
             try:
                 if self._waiting.closed:
                     raise InterruptedByUser("The pipeline is ending.")
-                self._batches.apply(start, end)
-                self._progress.status.batch = number
+                began = time.monotonic()
+                applied = self._batches.apply(start, end)
                 self._progress.advance(end)
+                self._progress.count_batch(number, start, end, applied, time.monotonic() - began)
             except BaseException as error:
                 self._failure = self._failure or error
                 raise

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
+from wal2lake import __version__
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.places import pipeline_lock
 from wal2lake.changelog.status import PipelineStatus, TableStage, reason_of
@@ -20,7 +22,7 @@ from wal2lake.tables.failures import DefectError, SparkLostError, errors_of
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
-    from wal2lake.pipeline.batches import Batches
+    from wal2lake.pipeline.batches import Applied, Batches
     from wal2lake.pipeline.interrupts import Interrupts
     from wal2lake.tables.table import Table
 
@@ -45,6 +47,7 @@ class ProgressTracker:
         """``applied``: what an earlier run applied everything up to; ``waiting``: what keeps the stream; ``reading``:
         what keeps tables from being read."""
         self._config = config
+        self.events = Events(config.log.path, "pipeline", config.pipeline.name)
         self._waiting = waiting
         self._reading = reading
         self.status = PipelineStatus()
@@ -80,6 +83,7 @@ class ProgressTracker:
         The block holds the pipeline's lock.
         """
         self.status.lock = pipeline_lock(self._config.pipeline.name)
+        self.events.record("started", "The pipeline begins.", version=__version__, lsn=LSN(self._applied))
         try:
             yield
         except BaseException as error:
@@ -89,9 +93,31 @@ class ProgressTracker:
         self._record_end("stopped", None)
 
     def _record_end(self, state: str, reason: str | None) -> None:
+        if state == "failed":
+            self.events.record("failed", f"The pipeline failed: {reason}", level="error", lsn=LSN(self._applied))
+        else:
+            self.events.record("stopped", f"The pipeline was stopped. {reason or ''}".rstrip(), lsn=LSN(self._applied))
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
         self._measure()  # it may have ended before it was measured at all
         self._publish()
+
+    def count_batch(self, number: int, start: int, end: int, applied: Applied, seconds: float) -> None:
+        """The batch (start, end] is applied; Spark numbers them."""
+        self.status.batch = number
+        self.status.batches += 1
+        self.status.batch_seconds = round(self.status.batch_seconds + seconds, 6)
+        changes = "1 change" if applied.changes == 1 else f"{applied.changes:,} changes"
+        tables = "1 table" if applied.tables == 1 else f"{applied.tables:,} tables"
+        self.events.record(
+            "batch",
+            f"Batch {number}, up to {LSN(end)}: {changes} of {tables} in {seconds:.2f} s.",
+            batch=number,
+            start_lsn=LSN(start),
+            end_lsn=LSN(end),
+            tables=applied.tables,
+            changes=applied.changes,
+            seconds=round(seconds, 3),
+        )
 
     def write(self, batches: Batches | None = None, *, copying: bool = False, streaming: bool = False) -> None:
         """Bring the status up to date and publish it.

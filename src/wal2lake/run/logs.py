@@ -46,6 +46,11 @@ class _StandardError(logging.Handler):
             self.handleError(record)
 
 
+def mute_logging() -> None:
+    """For a process that shows what happens in another way."""
+    logging.getLogger("wal2lake").addHandler(logging.NullHandler())
+
+
 def configure_logging() -> None:
     """Once a process, before its work begins."""
     handler = _StandardError()

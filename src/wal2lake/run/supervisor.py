@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wal2lake import __version__
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.places import child_log
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, Wal2LakeError
@@ -63,10 +65,12 @@ class Supervisor:
         self.children = {role: Child(role, child_log(config.log.path, role)) for role in ("capture", "pipeline")}
         self.backoff = {role: Backoff(*self.policy.pauses_s) for role in self.children}
         self.backoff_alone = Backoff(*self.policy.pauses_alone_s)
+        self.events = Events(config.log.path, "run")
         self._down: ChildFailedError | None = None  # what ended a settled pipeline, until it has settled again
 
     def start(self) -> None:
         """Start both."""
+        self.events.record("started", "`wal2lake run` begins.", version=__version__)
         for child in self.children.values():
             child.start(self.config)
 
@@ -109,6 +113,9 @@ class Supervisor:
             child = self.children[role]
             child.signal(signal.SIGTERM)
             child.wait(self.policy.stop_s[role])
+            if child.overdue:
+                self.events.record("failed", _OVERDUE[role].format(self.policy.stop_s[role]), level="error", role=role)
+        self.events.record("stopped", "`wal2lake run` ends.")
 
     def require_clean_end(self) -> None:
         """After ``stop``: raise ChildFailedError for what was not finished, or was down by then."""
@@ -125,13 +132,20 @@ class Supervisor:
         child.wait(0)
         # signals (negative), crashes (1) and clean ends nobody asked for (0); a reason with its own code is not
         if code in (0, 1, EXIT_TRANSIENT) or code < 0 or code > 128:
-            child.back_off(self.backoff[child.role].pause_s())
+            self._restart_later(child, self.backoff[child.role].pause_s(), f"{child.role} starts again")
             return
         failure = ChildFailedError(child.role, child.reason, code)
         if child.role == "capture" or not child.settled:
+            self.events.record("failed", child.reason, level="error", role=child.role, exit_code=code)
             raise failure
         self._down = failure
-        child.back_off(self.backoff_alone.pause_s())
+        self._restart_later(child, self.backoff_alone.pause_s(), "capture goes on alone, and pipeline is tried again")
+
+    def _restart_later(self, child: Child, pause_s: float, what: str) -> None:
+        text = f"{what} in {pause_s:g} s after: {child.reason}"
+        values = {"role": child.role, "pause_s": pause_s, "exit_code": child.code, "starts": child.starts}
+        child.back_off(pause_s)
+        self.events.record("restarted", text, level="warning", **values)
 
     def _failure_at_end(self, child: Child) -> ChildFailedError | None:
         if child.overdue:

@@ -25,6 +25,7 @@ from wal2lake.sinks.base import FileAction
 
 Stage = Literal["init", "data_copy", "catch_up", "ready", "quarantined", "unpublished"]
 Json = dict[str, Any]
+_NAMED = 20  # columns that are told of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,16 @@ class Followed:
         attnums = {column.name: column.attnum for column in plan.columns}
         types = {column.name: (column.type_oid, column.typmod) for column in plan.columns if column.type_oid}
         return cls(attnums, (plan.digest,), types)
+
+    def changes_since(self, before: Followed) -> dict[str, list[str]]:
+        """The columns that are added, gone, or of another type, by what they are; without what there is none of."""
+        retyped = [n for n, kind in self.types.items() if before.types.get(n, kind) != kind]
+        changes = {
+            "added": [name for name in self.attnums if name not in before.attnums],
+            "gone": [name for name in self.lapsed if name not in before.lapsed],
+            "other type": retyped,
+        }
+        return {what: columns[:_NAMED] for what, columns in changes.items() if columns}
 
 
 @dataclass(frozen=True, slots=True)

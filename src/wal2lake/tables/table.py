@@ -8,12 +8,12 @@ without it, and its document says from where the log has to keep its changes.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from wal2lake.changelog.events import Events, Kind, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.requests import Requests
 from wal2lake.changelog.tables import known_tables
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _IN_A_ROW: Final = 3  # a full read costs the source, and what three did not mend the fourth will not
 _ASKED: Final = "`wal2lake resync` was called."
-_logger = logging.getLogger(__name__)
 
 
 class Table:
     """What it was read by, where it goes, and why it does not go with the stream, if so: all of it in ``state``."""
 
-    def __init__(self, config: Config, namespace: str, name: str) -> None:
+    def __init__(self, config: Config, namespace: str, name: str, events: Events) -> None:
         self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
         self.target = Target.of(config, namespace, name)
         self._name = qualified(namespace, name)
+        self._events = events
         self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
         self.published = True  # as far as anyone looked
         self.confirmed_lsn = 0  # up to there a look has confirmed that nothing was kept from the stream
@@ -143,9 +143,10 @@ class Table:
             self.set_quarantine(reason, lsn)
             return
         told = reason.message + (f" [column {reason.column}]" if reason.column else "")
-        _logger.warning("%s is read anew, and swapped in when that is done: %s", self, told)
         anew = Anew(type(reason).__name__, told, time.time(), asked, times)
         self._set_state(TableState("init", LSN(lsn), anew=anew))
+        text = f"It is read anew, and swapped in when that is done: {told}"
+        self._tell("resync", text, "info" if asked else "warning", lsn=LSN(lsn), asked=asked)
 
     @property
     def is_anew_unasked(self) -> bool:
@@ -159,6 +160,7 @@ class Table:
         large = f"It has {size:,} bytes, more than pipeline.resync_max_bytes ({most:,}) lets be read anew unasked."
         kept = Quarantine(self.state.anew.error, f"{self.state.anew.reason} {large} {RESYNC}", time.time())
         self._change(stage="quarantined", needs_lsn=None, quarantine=kept, plan=None)
+        self._tell_quarantine(kept)
 
     def begin_copy(self, plan: SnapshotPlan, rows: CatalogRows | None) -> None:
         """It is read by ``plan`` while the catalog has ``rows``; whatever an earlier one had read is forgotten."""
@@ -175,6 +177,7 @@ class Table:
         stage: Stage = "ready" if self.state.needs_lsn is None else "catch_up"
         self._change(stage=stage, landed=landed, quarantine=None)
         self.folder.documents.remove_chunks()
+        self._tell("copied", "What was read of it is in the lake.", lsn=LSN(landed.lsn), chunks=len(self.plan.chunks))
 
     def fall_behind(self, lsn: int) -> None:
         """It is applied up to ``lsn``, and the stream goes on without it until it has caught up."""
@@ -189,6 +192,7 @@ class Table:
         """One that was left out is tried again right now: it catches up, or is read beside the stream at ``lsn``."""
         if self.quarantine is None:
             return
+        self._tell("retried", "It was left out, and is tried again.")
         if self.in_lake and self.state.needs_lsn is not None:
             self.retry()
         else:
@@ -198,12 +202,14 @@ class Table:
         """It is left out for good, until it is asked for again, and the log keeps nothing for it."""
         skipped = Quarantine("", "It was left out by `wal2lake tables --skip`.", time.time(), skipped=True)
         self._change(stage="quarantined", needs_lsn=None, quarantine=skipped, plan=self.state.plan)
+        self._tell("skipped", skipped.reason)
 
     def become_ready(self) -> None:
         """It stands where the stream does."""
         if not self.ready:
             anew = self.state.anew and replace(self.state.anew, times=0)
             self._change(stage="ready", needs_lsn=None, quarantine=None, anew=anew)
+            self._tell("ready", "It has caught up, and goes along with the stream.")
 
     def set_quarantine(self, error: Exception, lsn: int) -> None:
         """Leave the table out; the log keeps what comes after ``lsn`` for it (0: it has to be read anew).
@@ -215,6 +221,7 @@ class Table:
         if self.synchronizing and not self.in_lake:
             plan = None
         self._change(stage="quarantined", needs_lsn=kept, quarantine=quarantine, plan=plan)
+        self._tell_quarantine(quarantine)
 
     def discard_copy(self) -> None:
         """The stream goes past changes of a table that is not in the lake, so what was read of it is out of date."""
@@ -224,6 +231,7 @@ class Table:
     def leave(self) -> None:
         """The stream speaks of it by another name, under which it is another table of the lake."""
         self._change(stage="unpublished", needs_lsn=None, quarantine=None)
+        self._tell("unpublished", "The stream speaks of it by another name, under which it is another table.")
 
     def doubt(self, now: CatalogRows | None) -> str | None:
         """Why the lake's table may be no copy, by the catalog rows of ``now``, as a sentence; None when it is one."""
@@ -248,12 +256,23 @@ class Table:
 
     def follow(self, followed: Followed) -> None:
         """The target has followed the table's schema so far."""
+        before = self.state.followed
         self._change(followed=followed)
+        if changes := followed.changes_since(before):
+            text = "; ".join(f"{what} {', '.join(columns)}" for what, columns in changes.items())
+            values = {what.replace(" ", "_"): columns for what, columns in changes.items()}
+            self._tell("schema_changed", f"Its schema changed: {text}.", lsn=LSN(followed.lsn), **values)
 
     def forget(self) -> None:
         """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
         if not self.in_lake:
             self._set_state(TableState(anew=self.state.anew))
+
+    def _tell_quarantine(self, quarantine: Quarantine) -> None:
+        self._tell("quarantined", f"It is left out: {quarantine.reason}", "error", error=quarantine.error)
+
+    def _tell(self, kind: Kind, text: str, level: Level = "info", **values: Any) -> None:
+        self._events.record(kind, text, level=level, table=self._name, **values)
 
     def _change(self, **values: Any) -> None:
         self._set_state(replace(self.state, **values))
@@ -272,12 +291,13 @@ class Tables:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._events = Events(config.log.path, "pipeline", config.pipeline.name)
         self._by_name: dict[str, Table] = {}
         self._idle: dict[str, Table] = {}  # known, and nobody has asked for them yet
         self._some_landed = False
         self._begin_resyncs()
         for namespace, name in known_tables(storage_at(config.log.path), config.pipeline.name):
-            table = Table(config, namespace, name)
+            table = Table(config, namespace, name, self._events)
             self._some_landed |= table.in_lake
             self._idle[str(table)] = table
             if table.synchronizing or table.quarantine is not None:
@@ -312,7 +332,8 @@ class Tables:
     def of(self, namespace: str, name: str) -> Table:
         key = qualified(namespace, name)
         if key not in self._by_name:
-            self._by_name[key] = self._idle.pop(key) if key in self._idle else Table(self._config, namespace, name)
+            known = self._idle.pop(key, None)
+            self._by_name[key] = known or Table(self._config, namespace, name, self._events)
         return self._by_name[key]
 
     def owner(self, relation_id: int, namespace: str, name: str) -> Table:
