@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
+from urllib.parse import SplitResult, urlsplit
 
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified, split_qualified
@@ -110,6 +112,47 @@ class PipelineConfig:
 
 
 @dataclass(frozen=True)
+class MonitorConfig:
+    """What watches: a Prometheus endpoint (port 0: none), and whom findings of ``status`` are told; times in seconds.
+
+    ``alert_command`` is split as a shell would, and started without one; ``alert_authorization`` is the value of that
+    header for ``alert_url``. All three may hold credentials.
+    """
+
+    metrics_port: int = 0
+    metrics_host: str = "127.0.0.1"
+    alert_command: str = field(default="", repr=False)
+    alert_url: str = field(default="", repr=False)
+    alert_authorization: str = field(default="", repr=False)
+    alert_after_seconds: float = 60.0
+    alert_repeat_seconds: float = 14_400.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.metrics_port <= 65_535:
+            raise ConfigError("monitor.metrics_port must be a port, or 0 for none.")
+        if not 0 <= self.alert_after_seconds < math.inf:
+            raise ConfigError("monitor.alert_after_seconds must be 0 or greater.")
+        _positive(self, "alert_repeat_seconds")
+        url = _split_url(self.alert_url)
+        if self.alert_url and (url is None or url.scheme not in ("http", "https") or not url.hostname):
+            raise ConfigError("monitor.alert_url is no http or https URL.")
+        if url is not None and url.username is not None:
+            hint = 'Put them into monitor.alert_authorization, as in "Basic …" or "Bearer …".'
+            raise ConfigError("monitor.alert_url has credentials in front of the host.", hint=hint)
+        if any(char in self.alert_authorization for char in "\r\n"):
+            raise ConfigError("monitor.alert_authorization has more than one line.")
+        try:
+            shlex.split(self.alert_command)
+        except ValueError as error:
+            raise ConfigError(f"monitor.alert_command cannot be split into words: {error}.") from None
+
+    @property
+    def alerts(self) -> bool:
+        """Somebody is to be told."""
+        return bool(self.alert_command or self.alert_url)
+
+
+@dataclass(frozen=True)
 class Config:
     """All of wal2lake.toml. ``spark`` holds Spark's own settings, passed through as they are."""
 
@@ -117,6 +160,7 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     lake: LakeConfig = field(default_factory=LakeConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,11 +198,18 @@ class Config:
             log=_section(LogConfig, "log", document),
             lake=_section(LakeConfig, "lake", document),
             pipeline=_section(PipelineConfig, "pipeline", document),
+            monitor=_section(MonitorConfig, "monitor", document),
             spark={str(k): _spark_value(v) for k, v in _flatten(document.get("spark", {})).items()},
         )
 
 
-_SECTIONS = {"source": SourceConfig, "log": LogConfig, "lake": LakeConfig, "pipeline": PipelineConfig}
+_SECTIONS = {
+    "source": SourceConfig,
+    "log": LogConfig,
+    "lake": LakeConfig,
+    "pipeline": PipelineConfig,
+    "monitor": MonitorConfig,
+}
 _KNOWN = ", ".join(f"[{f.name}]" for f in fields(Config))
 
 
@@ -281,6 +332,16 @@ def _positive(section: object, *names: str) -> None:
 def _one_of(section: object, name: str, *allowed: str) -> None:
     if getattr(section, name) not in allowed:
         raise ConfigError(f"{_place(section, name)} must be one of {', '.join(allowed)}.")
+
+
+def _split_url(url: str) -> SplitResult | None:
+    """None for what is no URL."""
+    try:
+        found = urlsplit(url)
+        _ = found.port
+    except ValueError:
+        return None
+    return found
 
 
 def _place(section: object, name: str) -> str:

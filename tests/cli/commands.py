@@ -44,6 +44,7 @@ COMMANDS = {
     "run": Called(patient=True, code=0, extra=True),
     "capture": Called(patient=True, code=0, extra=True),
     "pipeline": Called(waits_for=JAVA, patient=True, code=0, extra=True),
+    "metrics": Called("--metrics-port 1", IMPORT, "wal2lake.monitor.endpoint", extra=True),
     "resync": _LOG._replace(words="--all"),
     "demo": Called("--folder demo", IMPORT, "wal2lake.demo.shop", extra=True),
     "status": Called(extra=True),

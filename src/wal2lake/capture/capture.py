@@ -120,13 +120,13 @@ class Capture:
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         pause_s = self._backoff.pause_s()
+        self._publish(state="waiting", ts=time.time() + pause_s)  # it holds until then
         text = f"{error} Trying again in {pause_s:g} s."
         if self._told_lost:  # what lasts is one event, and as many lines as there are tries
             logger.warning("%s", text)
         else:
             self._events.record("disconnected", text, level="warning")
         self._told_lost = True
-        self._publish(state="waiting", ts=time.time() + pause_s)  # it holds until then
         stop.wait(pause_s)
 
     def _report_slot_waiting(self) -> None:

@@ -16,13 +16,25 @@ from wal2lake.cli.interrupts import answer
 from wal2lake.cli.options import with_config, with_spark_config
 from wal2lake.cli.output import err_console, print_json, say
 from wal2lake.config import Config
+from wal2lake.errors import ConfigError
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.child import ROLES
 from wal2lake.run.logs import configure_logging, mute_logging
+from wal2lake.run.monitoring import monitoring, with_metrics
 from wal2lake.run.supervisor import Supervisor
 from wal2lake.signals import on_signals, stop_on_signals
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=1,
+        max=65_535,
+        help="Serve Prometheus' metrics, /healthz and /readyz at this port of monitor.metrics_host.",
+        show_default=False,
+    ),
+]
 _TICK_S = 0.25
 _KILL_S = 10.0  # what a second Ctrl-C kills is gone by then, on any machine
 _STOPPING = {
@@ -35,7 +47,7 @@ _STOPPING = {
 
 
 @with_spark_config
-def run(config: Config) -> None:
+def run(config: Config, metrics_port: MetricsPort = None) -> None:
     """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
 
     Capture and pipeline are two processes that share the change log; whichever dies is started again. A pipeline that
@@ -43,18 +55,42 @@ def run(config: Config) -> None:
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
     mute_logging()
+    config = with_metrics(config, metrics_port)
     supervisor = Supervisor(config)
-    with answer(_STOPPING["pipeline"], grace_s=_KILL_S), stop_on_signals() as stop:
+    with (
+        answer(_STOPPING["pipeline"], grace_s=_KILL_S),
+        stop_on_signals() as stop,
+        monitoring(config, supervisor) as beat,
+    ):
         supervisor.start()
         try:
             with View(err_console) as view:
                 while not stop.wait(_TICK_S):
                     supervisor.tick()
+                    beat()
                     view.show(*supervisor.progress())
         finally:
             with on_signals(supervisor.kill):
                 supervisor.stop()
     supervisor.require_clean_end()
+
+
+@with_config
+def metrics(config: Config, metrics_port: MetricsPort = None) -> None:
+    """Serve Prometheus' metrics, and tell of findings, for what runs elsewhere: `capture` and `pipeline` by themselves.
+
+    It looks at server, log and lake as `wal2lake status` does, and changes nothing.
+
+    Example: wal2lake metrics --metrics-port 9187
+    """
+    configure_logging()
+    config = with_metrics(config, metrics_port)
+    if not config.monitor.metrics_port and not config.monitor.alerts:
+        raise ConfigError("There is no port to serve metrics at.", hint="Name one: --metrics-port 9187.")
+    with stop_on_signals() as stop, monitoring(config) as beat:
+        say("Watching; Ctrl-C ends it.")
+        while not stop.wait(_TICK_S):
+            beat()
 
 
 @with_config

@@ -9,6 +9,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.errors import RESYNC, ConfigError, LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
 from wal2lake.monitor.view import format_duration
 from wal2lake.names import qualified
@@ -44,7 +45,7 @@ class Status:
     log: LogStatus | None
     progress: Progress
     applied: dict[str, LSN | None]
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     def reached(self, table: str) -> LSN | None:
         """Up to where the lake has all of the table's changes; its last commit may be older, where nothing changed."""
@@ -55,8 +56,8 @@ class Status:
 
 def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
-    problems: list[str] = []
-    of_log: list[str] = []
+    problems: list[Problem] = []
+    of_log: list[Problem] = []
     exists, log = _log_status(config, of_log)  # looked at first: the log follows the server
     system, slot, names = _server_status(config, problems)
     problems += of_log
@@ -82,7 +83,7 @@ def read_status(config: Config) -> Status:
 
 
 def _server_status(
-    config: Config, problems: list[str]
+    config: Config, problems: list[Problem]
 ) -> tuple[SystemIdentity | None, SlotState | None, list[tuple[str, str]]]:
     settings = {"lock_timeout": _LOCK_TIMEOUT}
     try:
@@ -91,80 +92,101 @@ def _server_status(
             mapped_errors(),
         ):
             slot = slot_state(connection, config.source.slot)
-            if slot is None:
-                problems.append(f"There is no replication slot {config.source.slot} on the server.")
-            elif slot.lost:
-                problems.append(f"The replication slot {slot.slot_name} is lost: `wal2lake check` says why.")
-            elif slot.unfinished:
-                problems.append(
-                    f"The replication slot {slot.slot_name} is being made, which waits for running transactions to"
-                    " end: `wal2lake check` names them."
-                )
-            elif slot.wal_status == "unreserved":
-                problems.append(
-                    f"The replication slot {slot.slot_name} is about to be lost: it is farther behind than"
-                    " max_slot_wal_keep_size."
-                )
+            problems += _slot_problems(config.source.slot, slot)
             return identify(connection), slot, _published_names(connection, config, problems)
     except Wal2LakeError as error:
-        problems.append(str(error))
+        problems.append(Problem("server", str(error)))
         return None, None, []
 
 
-def _history_problems(log: LogStatus, system: SystemIdentity) -> Iterator[str]:
+def _history_problems(log: LogStatus, system: SystemIdentity) -> Iterator[Problem]:
     """Why the log and the server's WAL cannot be of one history."""
     if system.timeline < log.timeline:
-        yield (
+        text = (
             f"The server is on timeline {system.timeline}, and the change log has gone on to timeline {log.timeline}:"
             " this is a server that was left behind by a promotion. `wal2lake check` says what to do."
         )
+        yield Problem("history", text)
     elif system.wal_lsn < log.durable_lsn:
         why = "was taken back to an earlier state"
         if system.timeline > log.timeline:
             why = f"was promoted to timeline {system.timeline}, without what the log has of timeline {log.timeline}"
-        yield (
+        text = (
             f"The server's WAL ends at {system.wal_lsn}, before the change log, which ends at {log.durable_lsn}: the"
             f" server {why}. `wal2lake check` says what to do."
         )
+        yield Problem("history", text)
 
 
-def _capture_problems(progress: Progress, slot: SlotState | None, kept: str) -> Iterator[str]:
+def _slot_problems(name: str, slot: SlotState | None) -> Iterator[Problem]:
+    if slot is None:
+        yield Problem("slot_missing", f"There is no replication slot {name} on the server.")
+    elif slot.lost:
+        yield Problem("slot_lost", f"The replication slot {name} is lost: `wal2lake check` says why.")
+    elif slot.unfinished:
+        text = (
+            f"The replication slot {name} is being made, which waits for running transactions to end: `wal2lake check`"
+            " names them."
+        )
+        yield Problem("slot_unfinished", text)
+    elif slot.wal_status == "unreserved":
+        text = f"The replication slot {name} is about to be lost: it is farther behind than max_slot_wal_keep_size."
+        yield Problem("slot_unreserved", text)
+
+
+def _capture_problems(progress: Progress, slot: SlotState | None, kept: str) -> Iterator[Problem]:
+    """Whatever is said of capture itself is one finding, as it comes and goes."""
+    text = _capture_problem(progress, kept)
+    if text is not None:
+        yield Problem("capture", text)
+    elif progress.capture_state == "streaming" and slot is not None and not slot.active:
+        text = f"The replication slot {slot.slot_name} is idle, although capture should stream from it."
+        yield Problem("slot_idle", text)
+
+
+def _capture_problem(progress: Progress, kept: str) -> str | None:
     state, ago = progress.capture_state, format_duration(progress.capture_age_s or 0)
     if progress.capture_age_s is None:
-        yield f"Capture is not running{kept}"
-    elif state == DIED:
-        yield f"Capture died: its process is gone, and said nothing of an end {ago} ago{kept}"
-    elif state == "failed":
-        yield f"Capture failed {ago} ago{kept} {progress.capture_reason}"
-    elif state == "stopped":
-        yield f"Capture was stopped {ago} ago{kept}"
-    elif not is_alive(state):
-        yield f"Capture has said nothing for {ago}: it is not running, or hangs."
-    elif state == "waiting":
-        yield "Capture cannot stream and tries again and again; its log says why."
-    elif state == "streaming" and slot is not None and not slot.active:
-        yield f"The replication slot {slot.slot_name} is idle, although capture should stream from it."
+        return f"Capture is not running{kept}"
+    if state == DIED:
+        return f"Capture died: its process is gone, and said nothing of an end {ago} ago{kept}"
+    if state == "failed":
+        return f"Capture failed {ago} ago{kept} {progress.capture_reason}"
+    if state == "stopped":
+        return f"Capture was stopped {ago} ago{kept}"
+    if not is_alive(state):
+        return f"Capture has said nothing for {ago}: it is not running, or hangs."
+    if state == "waiting":
+        return "Capture cannot stream and tries again and again; its log says why."
+    return None
 
 
-def _pipeline_problems(progress: Progress) -> Iterator[str]:
-    state, ago = progress.pipeline_state, format_duration(progress.pipeline_age_s or 0)
-    if progress.pipeline_age_s is None:
-        yield "The pipeline is not running."
-    elif state in ("stopped", "failed"):
-        reason = f": {progress.pipeline_reason}" if progress.pipeline_reason else "."
-        yield f"The pipeline {'was stopped' if state == 'stopped' else 'failed'} {ago} ago{reason}"
-    elif state == DIED:
-        yield f"The pipeline died: its process is gone, and said nothing of an end {ago} ago."
-    elif not is_alive(state):
-        yield f"The pipeline has said nothing for {ago}: it is not running, or hangs."
-    elif state == "waiting":
-        yield f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
-    elif state == "starting" and progress.pipeline_reason:
-        yield f"The pipeline starts again after: {progress.pipeline_reason}"
-    elif state == "streaming" and progress.lag_s is not None and progress.lag_s > _BEHIND_S:
+def _pipeline_problems(progress: Progress) -> Iterator[Problem]:
+    text = _pipeline_problem(progress)
+    if text is not None:
+        yield Problem("pipeline", text)
+    elif progress.pipeline_state == "streaming" and progress.lag_s is not None and progress.lag_s > _BEHIND_S:
         rate = sum(table.changes_per_s for table in progress.tables)
         behind = format_duration(progress.lag_s)
-        yield f"The lake is {behind} behind the change log; it took in {rate:,.0f} changes/s lately."
+        yield Problem("behind", f"The lake is {behind} behind the change log; it took in {rate:,.0f} changes/s lately.")
+
+
+def _pipeline_problem(progress: Progress) -> str | None:
+    state, ago = progress.pipeline_state, format_duration(progress.pipeline_age_s or 0)
+    if progress.pipeline_age_s is None:
+        return "The pipeline is not running."
+    if state in ("stopped", "failed"):
+        reason = f": {progress.pipeline_reason}" if progress.pipeline_reason else "."
+        return f"The pipeline {'was stopped' if state == 'stopped' else 'failed'} {ago} ago{reason}"
+    if state == DIED:
+        return f"The pipeline died: its process is gone, and said nothing of an end {ago} ago."
+    if not is_alive(state):
+        return f"The pipeline has said nothing for {ago}: it is not running, or hangs."
+    if state == "waiting":
+        return f"The pipeline waits. {progress.pipeline_reason or ''}".rstrip()
+    if state == "starting" and progress.pipeline_reason:
+        return f"The pipeline starts again after: {progress.pipeline_reason}"
+    return None
 
 
 def _without_missing(progress: Progress, applied: Mapping[str, LSN | None]) -> Progress:
@@ -178,49 +200,51 @@ def _without_missing(progress: Progress, applied: Mapping[str, LSN | None]) -> P
     return replace(progress, tables=tables)
 
 
-def _table_problems(progress: Progress) -> Iterator[str]:
+def _table_problems(progress: Progress) -> Iterator[Problem]:
     for table in progress.tables:
         if table.state == "missing":
-            yield f"The lake has lost {table.name}: what the pipeline had brought there was deleted or moved. {RESYNC}"
-        elif table.state == "quarantined" and progress.pipeline_lives:
-            yield f"{table.name} is quarantined."
+            text = f"The lake has lost {table.name}: what the pipeline had brought there was deleted or moved. {RESYNC}"
+            yield Problem("table_missing", text, table.name)
         elif table.state == "quarantined":
-            ago = format_duration(progress.pipeline_age_s or 0)
-            yield (
-                f"{table.name} was quarantined when the pipeline was last heard of, {ago} ago; the next run tries it"
-                " again, or reads it anew if it was resynced since."
-            )
+            text = f"{table.name} is quarantined."
+            if not progress.pipeline_lives:
+                ago = format_duration(progress.pipeline_age_s or 0)
+                text = (
+                    f"{table.name} was quarantined when the pipeline was last heard of, {ago} ago; the next run tries"
+                    " it again, or reads it anew if it was resynced since."
+                )
+            yield Problem("table_quarantined", text, table.name)
 
 
-def _published_names(connection: Connection, config: Config, problems: list[str]) -> list[tuple[str, str]]:
+def _published_names(connection: Connection, config: Config, problems: list[Problem]) -> list[tuple[str, str]]:
     try:
         return [(table.namespace, table.name) for table in published_tables(connection, config.source.publication)]
     except PublicationError as error:
-        problems.append(str(error))
+        problems.append(Problem("publication", str(error)))
     except LockedError as error:
-        problems.append(f"The published tables cannot be listed now. {error}")
+        problems.append(Problem("locked", f"The published tables cannot be listed now. {error}"))
     return []
 
 
-def _log_status(config: Config, problems: list[str]) -> tuple[bool, LogStatus | None]:
+def _log_status(config: Config, problems: list[Problem]) -> tuple[bool, LogStatus | None]:
     """Whether there is a log, and how it stands, where it can be read."""
     try:
         log = ChangeLog.open(config.log.path)
         size = sum(segment.payload_bytes for segment in log.segments)
     except Wal2LakeError as error:
-        problems.append(str(error))
+        problems.append(Problem("log", str(error)))
         return not isinstance(error, ConfigError), None
     lsns = LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn())
     return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline)
 
 
-def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[str]) -> dict[str, LSN | None]:
+def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[Problem]) -> dict[str, LSN | None]:
     applied: dict[str, LSN | None] = {}
     for namespace, name in names:
         try:
             state = Target.of(config, namespace, name).sink().state()
         except Wal2LakeError as error:
-            problems.append(str(error))
+            problems.append(Problem("lake", str(error), qualified(namespace, name)))
             continue
         applied[qualified(namespace, name)] = None if state is None else LSN(state.applied_lsn)
     return applied

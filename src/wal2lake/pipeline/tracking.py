@@ -93,13 +93,15 @@ class ProgressTracker:
         self._record_end("stopped", None)
 
     def _record_end(self, state: str, reason: str | None) -> None:
-        if state == "failed":
-            self.events.record("failed", f"The pipeline failed: {reason}", level="error", lsn=LSN(self._applied))
-        else:
-            self.events.record("stopped", f"The pipeline was stopped. {reason or ''}".rstrip(), lsn=LSN(self._applied))
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
-        self._measure()  # it may have ended before it was measured at all
-        self._publish()
+        try:
+            self._measure()  # it may have ended before it was measured at all
+            self._publish()
+        finally:
+            if state == "failed":
+                self.events.record("failed", f"The pipeline failed: {reason}", level="error", lsn=LSN(self._applied))
+            else:
+                self.events.record("stopped", "The pipeline was stopped.", lsn=LSN(self._applied))
 
     def count_batch(self, number: int, start: int, end: int, applied: Applied, seconds: float) -> None:
         """The batch (start, end] is applied; Spark numbers them."""

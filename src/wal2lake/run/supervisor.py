@@ -143,9 +143,16 @@ class Supervisor:
 
     def _restart_later(self, child: Child, pause_s: float, what: str) -> None:
         text = f"{what} in {pause_s:g} s after: {child.reason}"
-        values = {"role": child.role, "pause_s": pause_s, "exit_code": child.code, "starts": child.starts}
         child.back_off(pause_s)
-        self.events.record("restarted", text, level="warning", **values)
+        self.events.record(
+            "restarted",
+            text,
+            level="warning",
+            role=child.role,
+            pause_s=pause_s,
+            exit_code=child.code,
+            starts=child.starts,
+        )
 
     def _failure_at_end(self, child: Child) -> ChildFailedError | None:
         if child.overdue:

@@ -260,8 +260,9 @@ class Table:
         self._change(followed=followed)
         if changes := followed.changes_since(before):
             text = "; ".join(f"{what} {', '.join(columns)}" for what, columns in changes.items())
-            values = {what.replace(" ", "_"): columns for what, columns in changes.items()}
-            self._tell("schema_changed", f"Its schema changed: {text}.", lsn=LSN(followed.lsn), **values)
+            values: dict[str, Any] = {what.replace(" ", "_"): columns for what, columns in changes.items()}
+            told = f"Its schema changed: {text}."
+            self._tell("schema_changed", told, "info", lsn=LSN(followed.lsn), **values)
 
     def forget(self) -> None:
         """It is not published any more: unless it came into the lake meanwhile, nothing is kept for it."""
