@@ -115,10 +115,14 @@ class PipelineConfig:
 class MonitorConfig:
     """What watches: a Prometheus endpoint (port 0: none), and whom findings of ``status`` are told; times in seconds.
 
+    ``log_format``: what happens is told as lines of a log, where else progress is shown.
+
     ``alert_command`` is split as a shell would, and started without one; ``alert_authorization`` is the value of that
     header for ``alert_url``. All three may hold credentials.
     """
 
+    log_format: Literal["", "text", "json"] = ""
+    log_level: Literal["info", "warning", "error"] = "info"
     metrics_port: int = 0
     metrics_host: str = "127.0.0.1"
     alert_command: str = field(default="", repr=False)
@@ -128,6 +132,8 @@ class MonitorConfig:
     alert_repeat_seconds: float = 14_400.0
 
     def __post_init__(self) -> None:
+        _one_of(self, "log_format", "", "text", "json")
+        _one_of(self, "log_level", "info", "warning", "error")
         if not 0 <= self.metrics_port <= 65_535:
             raise ConfigError("monitor.metrics_port must be a port, or 0 for none.")
         if not 0 <= self.alert_after_seconds < math.inf:

@@ -20,6 +20,7 @@ from rich.table import Table
 from tests.cli.commands import LEAVES
 from tests.waiting import eventually
 from wal2lake.capture import Capture
+from wal2lake.changelog.events import Events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.cli.main import main
 from wal2lake.cli.output import PlainConsole
@@ -69,6 +70,7 @@ DATABASE = "d\x1b]0;owned\x07b\n[/x]"
 LOOKING = {
     "check": ([], 1),
     "status": ([], 8),
+    "events": ([], 8),
     "tables": ([], 8),
     "resync": (["--all"], 8),
     "log list": ([], 0),
@@ -81,7 +83,19 @@ LOOKING = {
     "drop": (["--yes"], 0),
 }
 # These show nothing of the server's but what is named on their command line, or run and are looked at below.
-OTHERS = {"init", "run", "capture", "pipeline", "demo", "verify", "log decode", "recv", "basebackup", "receivewal"}
+OTHERS = {
+    "init",
+    "run",
+    "metrics",
+    "capture",
+    "pipeline",
+    "demo",
+    "verify",
+    "log decode",
+    "recv",
+    "basebackup",
+    "receivewal",
+}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +137,7 @@ def _capture_each(config: Config, connection: Connection) -> None:
     for name in NAMES:
         folder = TableFolder(config.log.path, config.pipeline.name, "public", name)
         folder.write(replace(folder.read(), quarantine=Quarantine("SinkError", f"{name} is odd.", 1.0)))
+        Events(config.log.path, "pipeline", config.pipeline.name).record("quarantined", f"{name} is odd.", table=name)
 
 
 @pytest.mark.server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any
@@ -75,7 +76,7 @@ def main() -> None:
         explained = _explained(error)
         if explained is None:
             raise
-        say(f"wal2lake: {explained}")
+        say(f"wal2lake: {explained}", logging.ERROR)
         if "--json" in sys.argv:
             print_json({"error": _described(explained)})
         sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)

@@ -7,6 +7,7 @@ begins a line of its own, whoever chose it.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from typing import Any
 
@@ -38,9 +39,21 @@ console = PlainConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 err_console = PlainConsole(stderr=True, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
 
 
-def say(text: str) -> None:
+_logger = logging.getLogger("wal2lake.cli")
+_telling: list[str] = []  # not empty: sentences are lines of the log
+
+
+def tell_by_log() -> None:
+    """From now on standard error is a log, and what is said to the user a line of it."""
+    _telling.append("log")
+
+
+def say(text: str, level: int = logging.INFO) -> None:
     """A sentence to the user, which is no result."""
-    err_console.print(text, soft_wrap=True)
+    if _telling:
+        _logger.log(level, "%s", text)
+    else:
+        err_console.print(text, soft_wrap=True)
 
 
 def _plain(value: object) -> object:

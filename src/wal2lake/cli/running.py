@@ -7,21 +7,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from wal2lake.cli.interrupts import answer
 from wal2lake.cli.options import with_config, with_spark_config
-from wal2lake.cli.output import err_console, print_json, say
+from wal2lake.cli.output import err_console, print_json, say, tell_by_log
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
+from wal2lake.monitor.log_view import LogView
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.child import ROLES
 from wal2lake.run.logs import configure_logging, mute_logging
-from wal2lake.run.monitoring import monitoring, with_metrics
+from wal2lake.run.monitoring import monitoring
 from wal2lake.run.supervisor import Supervisor
 from wal2lake.signals import on_signals, stop_on_signals
 
@@ -32,6 +34,24 @@ MetricsPort = Annotated[
         min=1,
         max=65_535,
         help="Serve Prometheus' metrics, /healthz and /readyz at this port of monitor.metrics_host.",
+        show_default=False,
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="Tell what happens on standard error, a line each, instead of showing progress there.",
+        show_default=False,
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="info|warning|error",
+        help="From which level on that is told; info has batches, schema changes and restarts.",
         show_default=False,
     ),
 ]
@@ -47,15 +67,16 @@ _STOPPING = {
 
 
 @with_spark_config
-def run(config: Config, metrics_port: MetricsPort = None) -> None:
+def run(
+    config: Config, metrics_port: MetricsPort = None, log_format: LogFormat = None, log_level: LogLevel = None
+) -> None:
     """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
 
     Capture and pipeline are two processes that share the change log; whichever dies is started again. A pipeline that
     cannot go on after its first minute leaves capture running, and is tried again. The exit code tells of what was not
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
-    mute_logging()
-    config = with_metrics(config, metrics_port)
+    config = _prepared(config, "run", metrics_port=metrics_port, log_format=log_format, log_level=log_level)
     supervisor = Supervisor(config)
     with (
         answer(_STOPPING["pipeline"], grace_s=_KILL_S),
@@ -64,7 +85,7 @@ def run(config: Config, metrics_port: MetricsPort = None) -> None:
     ):
         supervisor.start()
         try:
-            with View(err_console) as view:
+            with _view(config) as view:
                 while not stop.wait(_TICK_S):
                     supervisor.tick()
                     beat()
@@ -76,15 +97,16 @@ def run(config: Config, metrics_port: MetricsPort = None) -> None:
 
 
 @with_config
-def metrics(config: Config, metrics_port: MetricsPort = None) -> None:
+def metrics(
+    config: Config, metrics_port: MetricsPort = None, log_format: LogFormat = None, log_level: LogLevel = None
+) -> None:
     """Serve Prometheus' metrics, and tell of findings, for what runs elsewhere: `capture` and `pipeline` by themselves.
 
     It looks at server, log and lake as `wal2lake status` does, and changes nothing.
 
     Example: wal2lake metrics --metrics-port 9187
     """
-    configure_logging()
-    config = with_metrics(config, metrics_port)
+    config = _prepared(config, "metrics", metrics_port=metrics_port, log_format=log_format, log_level=log_level)
     if not config.monitor.metrics_port and not config.monitor.alerts:
         raise ConfigError("There is no port to serve metrics at.", hint="Name one: --metrics-port 9187.")
     with stop_on_signals() as stop, monitoring(config) as beat:
@@ -94,34 +116,50 @@ def metrics(config: Config, metrics_port: MetricsPort = None) -> None:
 
 
 @with_config
-def capture(config: Config) -> None:
+def capture(config: Config, log_format: LogFormat = None, log_level: LogLevel = None) -> None:
     """Only the first half: replication slot to change log, on a small host near the server."""
-    _run_alone("capture", config)
+    _run_alone("capture", _prepared(config, "capture", log_format=log_format, log_level=log_level))
 
 
 @with_spark_config
-def pipeline(config: Config) -> None:
+def pipeline(config: Config, log_format: LogFormat = None, log_level: LogLevel = None) -> None:
     """Only the second half: change log to lake, as a Spark job."""
-    _run_alone("pipeline", config)
+    _run_alone("pipeline", _prepared(config, "pipeline", log_format=log_format, log_level=log_level))
 
 
 def _run_alone(role: str, config: Config) -> None:
-    configure_logging()
     with answer(_STOPPING[role]), stop_on_signals() as stop:
         say(f"Running {role}; Ctrl-C ends it cleanly.")
-        with _showing_progress(role, config.log.path):
+        with _showing_progress(role, config):
             ROLES[role](config, stop)
 
 
+def _prepared(config: Config, role: str, **given: Any) -> Config:
+    """``config`` with what the command line says of [monitor], and this process's logging as that has it."""
+    values = {name: value for name, value in given.items() if value is not None}
+    monitor = replace(config.monitor, **values)
+    if monitor.log_format:
+        tell_by_log()
+    if role == "run" and not monitor.log_format:
+        mute_logging()
+    else:
+        configure_logging(monitor, role)
+    return replace(config, monitor=monitor)
+
+
+def _view(config: Config) -> View | LogView:
+    return LogView() if config.monitor.log_format else View(err_console)
+
+
 @contextmanager
-def _showing_progress(role: str, log_path: str) -> Iterator[None]:
+def _showing_progress(role: str, config: Config) -> Iterator[None]:
     """Show how far it is while the block, which is this process's ``role``, works."""
     ended = threading.Event()
 
     def show() -> None:
-        with View(err_console) as view:
+        with _view(config) as view:
             while not ended.wait(_TICK_S):
-                view.show(read_progress(log_path, {role: os.getpid()}))
+                view.show(read_progress(config.log.path, {role: os.getpid()}))
 
     thread = threading.Thread(target=show, name="progress", daemon=True)
     thread.start()

@@ -32,6 +32,7 @@ from wal2lake.pipeline.apply import (
 from wal2lake.pipeline.batch_errors import BatchErrors
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.snapshots import Snapshots
+from wal2lake.pipeline.tracing import span
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.catalog_rows import CatalogRows, Look, look
 from wal2lake.postgres.connection import Connection
@@ -207,7 +208,8 @@ class Batches:
         """Apply the batch (start, end]."""
         self._log.refresh()
         before = self.total_changes
-        planned = [(item, self._table_of(item)) for item in self._plan(start, end)]
+        with span("plan"):
+            planned = [(item, self._table_of(item)) for item in self._plan(start, end)]
         for _, table in planned:
             self._begin_if_new(table, start)
         for item in self._apply_parts([item for item, table in planned if table.ready]).held_up():
@@ -278,14 +280,17 @@ class Batches:
         errors = BatchErrors()
         tasks: list[ApplyTask] = []
         announced = self._log.announced(items[0].start, items[0].end) if items else set()
-        for item in items:
-            away = next((error for _, error in errors.others if isinstance(error, ConnectError)), None)
-            with errors.collecting(item):
-                if away is not None and item.relation_id in announced:
-                    raise away  # one wait for a server that does not answer is enough
-                tasks += self._plan_tasks(item, item.relation_id in announced)
+        with span("follow schemas", tables=len(items), announced=len(announced)):
+            for item in items:
+                away = next((error for _, error in errors.others if isinstance(error, ConnectError)), None)
+                with errors.collecting(item):
+                    if away is not None and item.relation_id in announced:
+                        raise away  # one wait for a server that does not answer is enough
+                    tasks += self._plan_tasks(item, item.relation_id in announced)
         try:
-            (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
+            with span("apply", tasks=len(tasks)) as traced:
+                (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
+                traced.set(left_out=len(errors.failed))
         finally:
             for item, reason in errors.failed.values():
                 table = self._table_of(item)

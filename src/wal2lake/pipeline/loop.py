@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.requests import Requests
 from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
+from wal2lake.lsn import LSN
 from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.engine import BatchStream, Engine, Jobs
 from wal2lake.pipeline.fair_lock import FairLock
@@ -27,6 +28,7 @@ from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.pipeline.tablesync import TableSync
 from wal2lake.pipeline.ticking import Ticker
+from wal2lake.pipeline.tracing import span
 from wal2lake.pipeline.tracking import ProgressTracker
 from wal2lake.pipeline.upkeep import Upkeep
 from wal2lake.retry import Backoff
@@ -160,7 +162,9 @@ class _Following:
                 if self._waiting.closed:
                     raise InterruptedByUser("The pipeline is ending.")
                 began = time.monotonic()
-                applied = self._batches.apply(start, end)
+                with span("batch", batch_id=number, start_lsn=str(LSN(start)), end_lsn=str(LSN(end))) as traced:
+                    applied = self._batches.apply(start, end)
+                    traced.set(tables=applied.tables, changes=applied.changes)
                 self._progress.advance(end)
                 self._progress.count_batch(number, start, end, applied, time.monotonic() - began)
             except BaseException as error:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
+from wal2lake.pipeline.tracing import span
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
 from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files, wal_end
@@ -138,7 +139,8 @@ class Snapshots:
         outcomes: list[int | Wal2LakeError] = []
         for first in range(0, len(tasks), at_once):
             self._waiting.check_for_interrupts()
-            outcomes += self._jobs.run(copy_chunk, tasks[first : first + at_once], _TAG)
+            with span("copy chunks", chunks=len(tasks[first : first + at_once])):
+                outcomes += self._jobs.run(copy_chunk, tasks[first : first + at_once], _TAG)
             if any(map(_concerns_all_tables, outcomes[first:])):
                 break
         return outcomes

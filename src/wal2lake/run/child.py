@@ -29,9 +29,11 @@ def _capture(config: Config, stop: threading.Event) -> None:
 
 
 def _pipeline(config: Config, stop: threading.Event) -> None:
+    from wal2lake.pipeline.tracing import tracing  # noqa: PLC0415
     from wal2lake.spark.pipeline import run_pipeline  # noqa: PLC0415
 
-    run_pipeline(config, stop)
+    with tracing():
+        run_pipeline(config, stop)
 
 
 ROLES: dict[str, Callable[[Config, threading.Event], None]] = {"capture": _capture, "pipeline": _pipeline}
@@ -71,10 +73,11 @@ def main() -> int:
         if not byte:
             return EXIT_TRANSIENT
         line += byte
-    configure_logging()
+    role, config = sys.argv[1], Config.from_dict(json.loads(line))
+    configure_logging(config.monitor, role)
     with stop_on_signals() as stop:
         threading.Thread(target=_stop_with_parent, args=(stop,), name="parent-watch", daemon=True).start()
-        return run_role(sys.argv[1], Config.from_dict(json.loads(line)), stop)
+        return run_role(role, config, stop)
 
 
 if __name__ == "__main__":

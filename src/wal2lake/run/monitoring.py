@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from wal2lake.changelog.events import Events
@@ -29,11 +28,6 @@ LOOK_S: Final = 5.0
 _PART: Final = 9.0  # the pause after a look is that many times as long as it took: the lake may have hundreds of tables
 _END_S: Final = 5.0  # for a look or a telling under way, when all ends
 _logger = logging.getLogger("wal2lake.monitor")
-
-
-def with_metrics(config: Config, port: int | None) -> Config:
-    """``config`` with what the command line says."""
-    return config if port is None else replace(config, monitor=replace(config.monitor, metrics_port=port))
 
 
 @contextmanager

@@ -17,7 +17,9 @@ from typing import IO
 
 from wal2lake.config import Config
 from wal2lake.run.child import ERROR_PREFIX
-from wal2lake.run.logs import Line, read_line
+from wal2lake.run.logs import Line, read_line, relay
+
+LOG_BYTES = 16 << 20
 
 
 @dataclass
@@ -26,6 +28,7 @@ class Child:
 
     ``settled``: one of them has lived long. ``code`` is how the last one ended: None while there is one, negative for
     a signal. ``overdue``: it did not end in the time that it was given; ``killed``: it was given none.
+    ``log_format``: what it tells is told by its parent too, in this format.
     """
 
     role: str
@@ -39,6 +42,7 @@ class Child:
     code: int | None = None
     overdue: bool = False
     killed: bool = False
+    log_format: str = ""
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=30))
     _reader: threading.Thread | None = None
 
@@ -49,7 +53,7 @@ class Child:
 
     def start(self, config: Config) -> None:
         """Start the process in a session of its own, so the terminal's Ctrl-C reaches the parent alone."""
-        self.sentence, self.code = "", None
+        self.sentence, self.code, self.log_format = "", None, config.monitor.log_format
         self.tail.clear()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "wal2lake.run.child", self.role],
@@ -135,6 +139,8 @@ class Child:
                     self.sentence = sentence
                 else:
                     self.tail.append(read_line(line))
+                    if self.log_format:
+                        relay(line, self.role, self.log_format)
                 log.write(raw)
 
 
@@ -148,21 +154,27 @@ def _sentence(text: str) -> str | None:
 
 
 class _LogFile:
-    """A log that a full disk silences instead of ending what it tells of."""
+    """A log that a full disk silences instead of ending what it tells of. Past LOG_BYTES it becomes ``….log.1``, in the
+    place of the one before, and a new one is begun."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
+        self._size = 0
         self.lost = 0
 
     def __enter__(self) -> _LogFile:
         try:
             for folder in (self._path.parent.parent, self._path.parent):  # the change log's, and its status
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = open(self._path, "ab", buffering=0, opener=_private)
+            self._open()
         except OSError:
             self.lost += 1
         return self
+
+    def _open(self) -> None:
+        self._file = open(self._path, "ab", buffering=0, opener=_private)  # noqa: SIM115 - closed where the block ends
+        self._size = os.fstat(self._file.fileno()).st_size
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
@@ -174,7 +186,11 @@ class _LogFile:
             self.lost += 1
             return
         try:
-            self._file.write(line)
+            self._size += self._file.write(line)
+            if self._size > LOG_BYTES:
+                self._file.close()
+                os.replace(self._path, f"{self._path}.1")
+                self._open()
         except OSError:
             self.lost += 1
 
