@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import quote
 
+from wal2lake import html
 from wal2lake.changelog.documents import corrupt, parsing, read_document, write_document
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import EVENTS, event_page, events_of
@@ -130,6 +131,16 @@ class Events:
             self._failed = True
 
 
+class EventList(list[Event]):
+    """A list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(event.time, event.source, event.kind, event.table, event.text) for event in self]
+        bad = [event.level == "error" for event in self]
+        return html.table(("time", "source", "kind", "table", "what"), rows, marked=bad)
+
+
 def read_events(
     place: str | Path | Storage,
     *,
@@ -138,7 +149,7 @@ def read_events(
     kinds: Collection[str] | None = None,
     table: str | None = None,
     since: float | None = None,
-) -> list[Event]:
+) -> EventList:
     """The newest ``limit`` events of the log at ``place``, oldest first; [] where there is none.
 
     ``pipeline``: without what other pipelines did; ``kinds``: of these alone; ``table``: about it alone; ``since``: not
@@ -148,7 +159,7 @@ def read_events(
     def wanted(event: Event) -> bool:
         return (kinds is None or event.kind in kinds) and table in (None, event.table)
 
-    return _newest(_streams(storage_at(place), pipeline, kinds), limit, wanted, since)
+    return EventList(_newest(_streams(storage_at(place), pipeline, kinds), limit, wanted, since))
 
 
 class EventReader:

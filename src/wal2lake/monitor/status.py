@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from wal2lake import html
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
 from wal2lake.errors import RESYNC, ConfigError, LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
-from wal2lake.monitor.view import format_duration
+from wal2lake.monitor.view import format_duration, lag_text
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
@@ -52,6 +53,22 @@ class Status:
         own = self.applied[table]
         told = (LSN(known.applied_lsn) for known in self.progress.tables if known.name == table)
         return own and max(own, *told, own)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        slot, log, progress = self.slot, self.log, self.progress
+        places = [
+            ("server", f"WAL at {self.server_wal_lsn}" if self.server_wal_lsn is not None else "unknown"),
+            ("slot", f"{slot.slot_name}, confirmed {slot.confirmed_flush_lsn}" if slot else "unknown"),
+            ("change log", f"{log.segments} segments, durable to {log.durable_lsn}" if log else "unknown"),
+            ("capture", progress.capture_state),
+            ("pipeline", progress.pipeline_state),
+            ("lag", lag_text(progress)),
+        ]
+        rows = [(t.name, t.state, t.rows, t.changes, t.applied_lsn, t.reason) for t in progress.tables]
+        stuck = [t.state in ("quarantined", "missing") for t in progress.tables]
+        tables = html.table(("table", "state", "rows", "changes", "applied", "why"), rows, marked=stuck) if rows else ""
+        return html.table((), places) + tables + html.bullets(self.problems)
 
 
 def read_status(config: Config) -> Status:

@@ -55,7 +55,7 @@ def line(progress: Progress, note: str = "") -> str:
     text = (
         f"capture {_state_text(progress.capture_state, progress.capture_age_s)}; "
         f"pipeline {_state_text(progress.pipeline_state, progress.pipeline_age_s)}; tables: {tables}; "
-        f"{progress.changes:,} changes, {rate:,.0f}/s; lag {_lag(progress)}"
+        f"{progress.changes:,} changes, {rate:,.0f}/s; lag {lag_text(progress)}"
     )
     return f"{text}; {note}" if note else text
 
@@ -85,10 +85,10 @@ def lag(progress: Progress, table: TableProgress) -> str:
         return size(max(0, progress.durable_lsn - table.applied_lsn))
     if not table.behind and progress.pipeline_lives:
         return "0 B, 0.0 s"
-    return _lag(progress) if table.state != "snapshot" else ""
+    return lag_text(progress) if table.state != "snapshot" else ""
 
 
-def _lag(progress: Progress) -> str:
+def lag_text(progress: Progress) -> str:
     """How old what waits is nobody can tell while no pipeline runs."""
     waits = size(progress.lag_bytes)
     return waits if progress.lag_s is None else f"{waits}, {progress.lag_s:.1f} s"

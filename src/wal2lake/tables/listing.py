@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wal2lake import html
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
@@ -30,11 +31,21 @@ class ListedTable:
     reason: str
 
 
-def list_tables(config: Config, names: Sequence[str] = ()) -> list[ListedTable]:
+class ListedTables(list[ListedTable]):
+    """A list that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(row.table, row.state, row.since, row.needs_lsn, row.reason) for row in self]
+        return html.table(("table", "state", "since", "needs log from", "why"), rows)
+
+
+def list_tables(config: Config, names: Sequence[str] = ()) -> ListedTables:
     """The tables that the pipeline knows, or ``names`` of them. Raises ConfigError for one that it does not know."""
     storage, pipeline = ChangeLog.open(config.log.path).storage, config.pipeline.name
     chosen = chosen_tables(config, storage, names)
-    return [_listed(qualified(*table), TableFolder(storage, pipeline, *table).read()) for table in chosen]
+    found = (_listed(qualified(*table), TableFolder(storage, pipeline, *table).read()) for table in chosen)
+    return ListedTables(found)
 
 
 def _listed(name: str, state: TableState) -> ListedTable:

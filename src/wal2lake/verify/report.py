@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from wal2lake import html
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 
@@ -14,6 +15,7 @@ Key = int | str
 Outcome = Literal["equal", "different", "not compared", "quarantined", "skipped", "not published"]
 FINE = ("equal", "skipped", "not published")  # what somebody wants left out is no failure
 
+_SHOWN = 50  # of the findings, in a notebook
 HEADINGS = ("table", "result", "rows in source", "rows in lake", "ranges", "LSN", "version", "seconds")
 
 
@@ -116,3 +118,11 @@ class VerifyReport:
         ]
         document: dict[str, Any] = {"ok": self.ok, "lsn": str(self.lsn), "note": self.note, "tables": tables}
         return json.dumps(document)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a row a table, then what differs."""
+        rows, bad = [table.row() for table in self.tables], [not table.ok for table in self.tables]
+        findings = [finding for table in self.tables for finding in table.findings()]
+        more = [f"… and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []
+        notes = [self.note] if self.note is not None else []
+        return html.table(HEADINGS, rows, marked=bad) + html.bullets([*findings[:_SHOWN], *more, *notes])
