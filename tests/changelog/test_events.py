@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from tests.changelog.memory import MemoryStorage
+from wal2lake.changelog.documents import read_document, write_document
 from wal2lake.changelog.events import KINDS, PAGE, Event, EventReader, Events, read_events
 from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.places import EVERYTHING, event_page, events_of
 from wal2lake.changelog.storage import Storage
 from wal2lake.lsn import LSN
 
-KEPT = {"run": 16 * PAGE, "batches": 32 * PAGE}
+KEPT = {"run": 64, "batches": 128}  # pages
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -81,7 +82,7 @@ def test_the_oldest_pages_go(source: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("wal2lake.changelog.events.PAGE", 4)
     storage = MemoryStorage()
     events = Events(storage, "run")
-    bound = KEPT[source] // PAGE
+    bound = KEPT[source]
     for number in range(4 * bound + 9):
         events.record("batch" if source == "batches" else "started", str(number))
         assert len(storage.names(events_of(source))) <= bound
@@ -113,6 +114,26 @@ def test_a_damaged_page_costs_itself_alone(storage: Storage) -> None:
     assert read_events(storage) == []
     events.record("started", "two")
     assert [(event.text, event.id) for event in read_events(storage)] == [("two", f"run-{PAGE}")]
+
+
+def test_another_version_s_events_are_read_as_far_as_they_are_known(storage: Storage) -> None:
+    events = Events(storage, "run")
+    events.record("started", "one")
+    events.record("started", "two")
+    name = event_page("run", 0)
+    whole = read_document(storage.get(name), name)["events"]
+    for odd in (
+        {"ts": "soon"},
+        {"level": "party", "new": 1},
+        {"text": None, "values": "x"},
+        {"table": 5, "kind": "new"},
+    ):
+        storage.put(name, write_document({"events": [{**whole[0], **odd}, [], None, {}, whole[1]]}))
+        found = read_events(storage)
+        assert (found[-1].text, found[-1].id) == ("two", "run-4")
+        assert len(found) == (1 if "ts" in odd or "values" in odd else 2)
+        assert {event.level for event in found} <= {"info", "error"}
+        json.dumps([event.to_json() for event in found])
 
 
 def test_news_are_what_came_since(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

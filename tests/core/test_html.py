@@ -16,8 +16,8 @@ from wal2lake.monitor.progress import TableProgress
 from wal2lake.tables.listing import ListedTable, ListedTables
 from wal2lake.verify.report import KeyRange, TableResult, VerifyReport
 
-NAME = '<script>alert(1)</script>\u202e&amp;\n'
-SHOWN = '<script>alert(1)</script>\\u202e&amp;\\n'  # as text
+NAME = "<script>alert(1)</script>\u202e&amp;\n"
+SHOWN = "<script>alert(1)</script>\\u202e&amp;\\n"  # as text
 
 
 def _status() -> str:

@@ -39,10 +39,10 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-PAGE: Final = 128  # events
-_PAGES: Final[Mapping[bool, int]] = {False: 16, True: 32}  # that are kept of a source; True: of batches
+PAGE: Final = 32  # events; each that is told writes its page anew
+_PAGES: Final[Mapping[bool, int]] = {False: 64, True: 128}  # that are kept of a source; True: of batches
 _LONGEST: Final = 2000  # characters of a text
-_MOST_PENDING: Final = PAGE  # that wait for room on the disk
+_MOST_PENDING: Final = 128  # that wait for room on the disk
 _TRIES: Final = 20  # of a page that others write to as well
 _BATCHES: Final = "batches"
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -249,8 +249,8 @@ class _Stream:
         source = "pipeline" if source == _BATCHES else source
         known = []
         for place, document in enumerate(self._known_page(first)):
-            with suppress(TypeError):  # of another version
-                known.append(Event(id=f"{self.name}-{first + place}", source=source, **document))
+            with suppress(AttributeError, KeyError, TypeError, ValueError):  # of another version
+                known.append(_event(f"{self.name}-{first + place}", source, document))
         return known
 
     def _known_page(self, first: int) -> list[dict[str, Any]]:
@@ -271,6 +271,14 @@ class _Stream:
         """The numbers of the pages' first events, in order."""
         stems = (name.removesuffix(".json") for name in self.storage.names(events_of(self.name)))
         return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def _event(id_: str, source: str, document: Mapping[str, Any]) -> Event:
+    """As it was written down; what another version has besides is left out."""
+    kind, level, text = (str(document[name]) for name in ("kind", "level", "text"))
+    table, values = document.get("table"), dict(document.get("values") or {})
+    known: Level = "info" if level == "info" else "warning" if level == "warning" else "error"
+    return Event(id_, float(document["ts"]), source, kind, known, text, None if table is None else str(table), values)
 
 
 def _streams(storage: Storage, pipeline: str | None, kinds: Collection[str] | None) -> list[_Stream]:
