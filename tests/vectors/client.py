@@ -49,10 +49,16 @@ class Splitter:
 
 
 class RawClient:
-    """One connection; ``frames`` holds all that passed."""
+    """One connection, of loopback or of the Unix socket in ``folder``; ``frames`` holds all that passed."""
 
-    def __init__(self, port: int, protocol: int = PROTOCOL_3_0, **parameters: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(
+        self, port: int, protocol: int = PROTOCOL_3_0, *, folder: str | None = None, **parameters: str
+    ) -> None:
+        if folder is None:
+            self._socket = socket.create_connection(("127.0.0.1", port))
+        else:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(f"{folder}/.s.PGSQL.{port}")
         self._reader = BackendReader()
         self._splitter = Splitter("B", started=True)
         self.frames: list[Frame] = []
@@ -67,12 +73,17 @@ class RawClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.send(Terminate())
+        self.close()
+
+    def close(self) -> None:
+        """Without a farewell."""
         self._socket.close()
 
-    def send(self, message: FrontendMessage) -> None:
-        frame = write_frame(message)
-        self.frames.append(("F", frame))
-        self._socket.sendall(frame)
+    def send(self, *messages: FrontendMessage) -> None:
+        """In one piece."""
+        frames = [write_frame(message) for message in messages]
+        self.frames += [("F", frame) for frame in frames]
+        self._socket.sendall(b"".join(frames))
 
     def receive(self, timeout: float = 30.0) -> BackendMessage | None:
         """The next message, or None when none came in time; raise ConnectionError when the server has gone."""

@@ -18,7 +18,7 @@ from wal2lake.pgoutput.options import OPTION_SINCE, PROTO_VERSION_SINCE, TWO_PHA
 from wal2lake.pgoutput.tuples import OldTuple, TupleData
 from wal2lake.wire.command_parser import COMMANDS
 from wal2lake.wire.commands import Command
-from wal2lake.wire.copy import TABLE
+from wal2lake.wire.copy import TABLE, UNSYNCED, Row
 from wal2lake.wire.fields import Fixed, Int32, Layout, Optional, Reader, TransactionId, wire_type
 from wal2lake.wire.messages import (
     ANSWERS,
@@ -261,19 +261,33 @@ def _message_blocks(side: str, cls: type[WireMessage]) -> Iterator[str]:
 
 
 def _copy_page() -> str:
-    rows = (
-        (row.state.name, row.side.name.lower(), ", ".join(m.__name__ for m in row.messages) or "any other",
-         row.action.name, row.then.name)
-        for row in TABLE
-    )  # fmt: skip
     always = (
         "In every state the backend may send NoticeResponse, ParameterStatus and NotificationResponse, and the "
         "frontend Terminate. In every state of an open COPY the backend may send ErrorResponse; then the state is "
-        "FAILED, or DISCARDING when the COPY was begun by Execute. What stands in no row is a ProtocolError."
+        'FAILED. "Any other" is none of CopyData, CopyDone and CopyFail. What stands in no row is a ProtocolError.'
     )
-    table = _table(("state", "from", "message", "action", "then"), rows)
     intro = "One table for in, out and both, from both ends (`wal2lake.wire.copy`)."
-    return _page("COPY", intro, table, always, *_row_formats())
+    pipelined = (
+        "The frontend need not wait for an answer: what it asks behind its own CopyDone or CopyFail, or while the "
+        "backend copies out, stays unread until the COPY is over. That is how libpq's PQputCopyEnd sends Sync at once "
+        "after the end of a COPY that Execute began. What was sent before a CopyInResponse or CopyBothResponse is read "
+        "within that COPY, by the rows above."
+    )
+    unsynced = (
+        "An error in the extended protocol has all discarded until the next Sync. So while no Sync is under way, and "
+        "the request being answered is not Query or FunctionCall, these rows hold instead, and the ErrorResponse of an "
+        "open COPY leads to DISCARDING:"
+    )
+    extended = f"## Pipelining\n\n{pipelined}\n\n{unsynced}"
+    return _page("COPY", intro, _copy_table(TABLE), always, extended, _copy_table(UNSYNCED), *_row_formats())
+
+
+def _copy_table(rows: Iterable[Row]) -> str:
+    return _table(
+        ("state", "from", "message", "action", "then"),
+        ((row.state.name, row.side.name.lower(), ", ".join(m.__name__ for m in row.messages) or "any other",
+          row.action.name, row.then.name) for row in rows),
+    )  # fmt: skip
 
 
 def _row_formats() -> Iterator[str]:
