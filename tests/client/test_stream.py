@@ -122,7 +122,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"start_lsn": 1 << 64}, "An LSN lies between 0 and"),
     ({"slot": None}, "slot is a str, not None"),
     ({"slot": ""}, "slot must not be empty"),
-    ({"publication": 7}, "publication is a str or several, not a int"),
+    ({"publication": 7}, "publication is a str or several, not an int"),
     ({"publication": ["a", None]}, "publication is a str, not None"),
     ({"publication": []}, "at least one publication"),
     ({"buffer_bytes": 0}, "buffer_bytes is 1 or more, not 0"),

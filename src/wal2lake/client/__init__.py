@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NoReturn, TypeVar
 
 from psycopg.adapt import AdaptersMap
 
-from wal2lake.client.arguments import as_count, as_lsn, as_name, as_names
+from wal2lake.arguments import as_callback, as_count, as_flag, as_lsn, as_name, as_names, as_text
 from wal2lake.client.events import (
     UNCHANGED,
     Begin,
@@ -30,6 +30,7 @@ from wal2lake.client.events import (
 )
 from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, ReplicationReader
 from wal2lake.client.stream import AsyncStream, Behaviour, Stream
+from wal2lake.errors import ConfigError
 from wal2lake.pgoutput import options as pgoutput
 from wal2lake.postgres.reconnect import OnWait
 from wal2lake.wire.replication import XLogData
@@ -54,9 +55,11 @@ class Connecting(Generic[T]):
         reconnect: bool,
         on_wait: OnWait | None,
     ) -> None:
-        self._dsn = dsn
+        self._dsn = as_text(dsn, "dsn")
         self._reader = reader
-        self._how = Behaviour(as_count(buffer_bytes, "buffer_bytes"), reconnect, on_wait)
+        self._how = Behaviour(
+            as_count(buffer_bytes, "buffer_bytes"), as_flag(reconnect, "reconnect"), as_callback(on_wait, "on_wait")
+        )
         self._blocking: Stream[T]
         self._async: AsyncStream[T]
         self._stop: Callable[[], None] | None = None
@@ -68,6 +71,15 @@ class Connecting(Generic[T]):
         self._stopped = True
         if self._stop is not None:
             self._stop()
+
+    def __iter__(self) -> NoReturn:
+        """Raise ConfigError: what is iterated over is the stream that ``with`` opens."""
+        raise ConfigError("A stream is opened before it is read.", hint="Write `with connect(…) as stream:` first.")
+
+    def __aiter__(self) -> NoReturn:
+        """Raise ConfigError, as ``__iter__`` does."""
+        hint = "Write `async with connect(…) as stream:` first."
+        raise ConfigError("A stream is opened before it is read.", hint=hint)
 
     def __enter__(self) -> Stream[T]:
         self._blocking = Stream(self._dsn, self._reader(), self._how)
@@ -138,7 +150,8 @@ def connect(
         origin=origin,
     )
     start = as_lsn(start_lsn, "start_lsn")
-    what = LogicalOptions(as_name(slot, "slot"), options, create_slot, start, values, adapters)
+    create = as_flag(create_slot, "create_slot")
+    what = LogicalOptions(as_name(slot, "slot"), options, create, start, values, adapters)
     return Connecting(dsn, lambda: LogicalReader(what), buffer_bytes, reconnect, on_wait)
 
 
@@ -166,5 +179,5 @@ def connect_physical(
 
 def _proto_version(streaming: pgoutput.Streaming, two_phase: bool) -> int:
     """What the options would need, so that they are refused for what they are."""
-    least = pgoutput.STREAMING_PROTO_VERSION.get(streaming, 1)
+    least = pgoutput.STREAMING_PROTO_VERSION.get(streaming, 1) if isinstance(streaming, str) else 1
     return max(least, pgoutput.TWO_PHASE_PROTO_VERSION) if two_phase else least

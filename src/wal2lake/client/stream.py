@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from wal2lake.client.arguments import as_lsn, as_seconds, as_xid
+from wal2lake.arguments import as_lsn, as_seconds, as_xid
 from wal2lake.client.readers import ReplicationReader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.lsn import LSN

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from wal2lake.arguments import as_options
 from wal2lake.decoding.plugin import OutputType
 from wal2lake.decoding.types import TypeNames, TypeRow
 from wal2lake.errors import ConfigError, PluginError
@@ -19,7 +20,7 @@ from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Relation, Type
 from wal2lake.pgoutput.options import PgoutputOptions
 
-PluginOptions = Sequence[tuple[str, str | None]]
+PluginOptions = Mapping[str, str | None] | Sequence[tuple[str, str | None]]
 Writer = Callable[[LSN, int, "str | bytes", bool], None]  # write_location, xid, data, last_write
 
 
@@ -102,7 +103,7 @@ class LogicalDecodingContext:
     def __init__(
         self, options: PluginOptions, stream: PgoutputOptions, write: Writer, catalog: Catalog | None = None
     ) -> None:
-        self.output_plugin_options = list(options)
+        self.output_plugin_options = list(as_options(options, "options"))
         self.stream = stream
         self.output_plugin_private: Any = None
         self.output_type = OutputType.BINARY

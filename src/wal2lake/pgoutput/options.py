@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from wal2lake.arguments import as_flag, as_name
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.wire.command_text import quote_identifier, require
 
@@ -48,13 +49,17 @@ class PgoutputOptions:
         if isinstance(self.publication_names, str):
             hint = f"Write ({self.publication_names!r},)."
             raise ConfigError("publication_names is a tuple of names, not a text.", hint=hint)
+        if not isinstance(self.publication_names, tuple | list):
+            raise ConfigError(f"publication_names is a tuple of names, not a {type(self.publication_names).__name__}.")
         if not self.publication_names:
             raise ConfigError("pgoutput needs at least one publication.")
-        if not all(self.publication_names):
-            raise ConfigError("A publication's name is not empty.")
-        if isinstance(self.proto_version, bool) or self.proto_version not in PROTO_VERSION_SINCE:
-            raise ConfigError(f"pgoutput's protocol versions are 1 to 4, not {self.proto_version}.")
-        if self.streaming not in STREAMING_PROTO_VERSION:
+        names = tuple(as_name(name, "A publication's name") for name in self.publication_names)
+        object.__setattr__(self, "publication_names", names)
+        if type(self.proto_version) is not int or self.proto_version not in PROTO_VERSION_SINCE:
+            raise ConfigError(f"pgoutput's protocol versions are 1 to 4, not {self.proto_version!r}.")
+        for flag in ("binary", "messages", "two_phase"):
+            as_flag(getattr(self, flag), f"pgoutput's option {flag}")
+        if not isinstance(self.streaming, str) or self.streaming not in STREAMING_PROTO_VERSION:
             raise ConfigError(f"pgoutput's option streaming is off, on or parallel, not {self.streaming!r}.")
         if self.origin not in (None, "any", "none"):
             raise ConfigError(f"pgoutput's option origin is any or none, not {self.origin!r}.")

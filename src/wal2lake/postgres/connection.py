@@ -31,6 +31,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from wal2lake.arguments import as_text
 from wal2lake.errors import ConnectError, ServerConfigError
 from wal2lake.postgres import exchange
 from wal2lake.postgres.errors import dsn_error, map_error
@@ -92,6 +93,7 @@ def mapped_errors(*, connecting: bool = False) -> Iterator[None]:
 
 def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
     """``dsn`` with our defaults below what the user chose and ``overrides`` above it; raises ConfigError."""
+    as_text(dsn, "dsn")
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.Error as error:

@@ -15,6 +15,7 @@ Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -79,10 +80,11 @@ _LOST: _Rule = (
     SlotLostError,
     f"Drop the slot and begin again with a new snapshot (of a pipeline: {BEGIN_ANEW}); raise max_slot_wal_keep_size.",
 )
-_MISSING: _Rule = (
-    SlotMissingError,
-    f"It was dropped, or never made: begin again with a new slot and snapshot (of a pipeline: {BEGIN_ANEW}).",
+MISSING_SLOT: Final = (
+    "It was dropped, or never made. `wal2lake slots create` makes it, or create_slot=True of connect; what changed"
+    f" before it is made must be read from the tables (of a pipeline: {BEGIN_ANEW})."
 )
+_MISSING: _Rule = (SlotMissingError, MISSING_SLOT)
 _NOT_READY: _Rule = (ServerConfigError, "Bring the server to the state that it names, then try again.")
 _WAL_LEVEL: _Rule = (
     ServerConfigError,

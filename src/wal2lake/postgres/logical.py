@@ -16,9 +16,10 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol", START_REPLIC
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
+from wal2lake.arguments import as_lsn, as_name, as_options, as_seconds, as_text
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -36,6 +37,7 @@ _TICK_S = 1.0
 _BUFFER_BYTES = 16 << 20
 
 PluginOptions = tuple[tuple[str, str | None], ...]
+GivenOptions = Mapping[str, str | None] | Sequence[tuple[str, str | None]]
 
 
 class DecodedChange(NamedTuple):
@@ -48,10 +50,11 @@ class DecodedChange(NamedTuple):
 class LogicalStream:
     """A context manager over START_REPLICATION … LOGICAL; iterating gives XLogData until the server ends the stream.
 
-    ``plugin_options`` are pgoutput's (PgoutputOptions: checked against the server's version) or any plugin's, as
-    pairs. Entering raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …; and
-    PublicationError when one of PgoutputOptions' publications is missing now. One that was missing when a row was
-    changed has ``receive`` raise it, when all before that change has been returned, on every version of the server.
+    ``plugin_options`` are pgoutput's (PgoutputOptions: checked against the server's version) or any plugin's, as a
+    mapping or pairs. Raises ConfigError for arguments of a wrong kind. Entering raises what map_error says:
+    SlotMissingError, SlotInUseError, SlotLostError, RightsError, …; and PublicationError when one of PgoutputOptions'
+    publications is missing now. One that was missing when a row was changed has ``receive`` raise it, when all before
+    that change has been returned, on every version of the server.
     """
 
     def __init__(
@@ -59,15 +62,19 @@ class LogicalStream:
         dsn: str,
         slot: str,
         start_lsn: LSN = LSN(0),  # noqa: B008 - immutable
-        plugin_options: PgoutputOptions | PluginOptions = (),
+        plugin_options: PgoutputOptions | GivenOptions = (),
         *,
         status_interval_s: float = 10.0,
     ) -> None:
-        self.slot = slot
-        self._dsn = dsn
-        self._start_lsn = start_lsn
-        self._options = plugin_options
-        self._interval_s = status_interval_s
+        self.slot = as_name(slot, "slot")
+        self._dsn = as_text(dsn, "dsn")
+        self._start_lsn = as_lsn(start_lsn, "start_lsn")
+        self._options = (
+            plugin_options
+            if isinstance(plugin_options, PgoutputOptions)
+            else as_options(plugin_options, "plugin_options")
+        )
+        self._interval_s = as_seconds(status_interval_s, "status_interval_s")
         self._stream: Replication
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ from typing import Protocol
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
-from wal2lake.postgres.logical import LogicalStream, PluginOptions, ThreadedLogicalStream
+from wal2lake.postgres.logical import GivenOptions, LogicalStream, ThreadedLogicalStream
 from wal2lake.postgres.reconnect import OnWait, Reconnect
 from wal2lake.postgres.replication import stopped_before
 from wal2lake.retry import Backoff
@@ -66,7 +66,7 @@ class RecvOptions:
 
     start_lsn: LSN = LSN(0)  # noqa: RUF009 - immutable
     until_lsn: LSN | None = None
-    plugin_options: PgoutputOptions | PluginOptions = ()
+    plugin_options: PgoutputOptions | GivenOptions = ()
     status_interval_s: float = 10.0
     fsync_interval_s: float = 10.0
     reconnect_s: float | None = 5.0

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 
 from psycopg.errors import Diagnostic
 
+from wal2lake.arguments import as_lsn, as_name, as_options
 from wal2lake.errors import ConfigError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.connection import Connection, mapped_errors
-from wal2lake.postgres.logical import PluginOptions
+from wal2lake.postgres.logical import GivenOptions
 from wal2lake.postgres.notices import refusal_of
 from wal2lake.wire.replication import XLogData
 
@@ -26,7 +27,7 @@ def slot_changes(
     peek: bool = False,
     upto_lsn: LSN | None = None,
     upto_nchanges: int | None = None,
-    plugin_options: PgoutputOptions | PluginOptions = (),
+    plugin_options: PgoutputOptions | GivenOptions = (),
     binary: bool = True,
 ) -> Iterator[XLogData]:
     """pg_logical_slot_get_binary_changes, or with ``peek`` and without ``binary`` its kin, as a walsender would send.
@@ -35,18 +36,21 @@ def slot_changes(
     the slot has moved behind what is returned when the first message comes: to lose nothing, peek, store, then
     advance. Raises SlotMissingError, SlotInUseError, SlotLostError, RightsError, ServerError; PublicationError, with
     nothing returned, when a publication was missing when a row was changed; and ConfigError for an option without a
-    value, which these functions cannot give (START_REPLICATION can).
+    value, which these functions cannot give (START_REPLICATION can), and for arguments of a wrong kind.
     """
     function = f"pg_logical_slot_{'peek' if peek else 'get'}{'_binary' if binary else ''}_changes"
     version = connection.info.server_version
-    pairs = plugin_options.build(version) if isinstance(plugin_options, PgoutputOptions) else plugin_options
+    if isinstance(plugin_options, PgoutputOptions):
+        pairs = plugin_options.build(version)
+    else:
+        pairs = as_options(plugin_options, "plugin_options")
     options = [part for name, value in pairs for part in (name, _required(name, value))]
     sql = f"SELECT lsn::text, data FROM {function}(%s, %s, %s, VARIADIC %s::text[])"
-    limit = None if upto_lsn is None else str(upto_lsn)
+    limit = None if upto_lsn is None else str(as_lsn(upto_lsn, "upto_lsn"))
     refusals: list[Wal2LakeError] = []
     with mapped_errors(), connection.cursor() as cursor:
         with _collect_refusals(connection, refusals):
-            cursor.execute(sql.encode(), [slot, limit, upto_nchanges, options])
+            cursor.execute(sql.encode(), [as_name(slot, "slot"), limit, upto_nchanges, options])
         if refusals:
             raise refusals[0]
         for lsn, data in cursor:

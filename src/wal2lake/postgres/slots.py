@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from wal2lake.errors import BEGIN_ANEW, ConnectError, SlotInUseError, SlotLostError, SlotMissingError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import Connection, execute, mapped_errors
+from wal2lake.postgres.errors import MISSING_SLOT
 from wal2lake.postgres.exchange import PGconn, reading_answer
 from wal2lake.wire.commands import (
     AlterReplicationSlot,
@@ -247,5 +248,4 @@ def require_slot(connection: Connection, name: str) -> SlotState:
 
 def missing_slot(name: str) -> SlotMissingError:
     """The error for a slot that is not there."""
-    hint = "It was dropped or never made: begin again with a new slot and snapshot."
-    return SlotMissingError(f"There is no replication slot {name}.", hint=hint)
+    return SlotMissingError(f"There is no replication slot {name}.", hint=MISSING_SLOT)
