@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench fuzz fuzz-night mutants vectors test-servers lock clean
+.PHONY: help setup demo test check format docs bench fuzz fuzz-night mutants vectors test-servers lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ format: setup ## Rewrite the code in the house's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: setup ## The documentation as a site, build/site/index.html; it is read without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
+
 bench: setup ## All benchmarks against their baselines; ARGS=capture runs one, "capture --against main" compares
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -64,6 +68,8 @@ test-servers: setup ## The protocol against PostgreSQL 13 to 18, three at a time
 lock: ## Resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 		--custom-compile-command "make lock" --all-extras pyproject.toml scripts/tools.in --overrides scripts/overrides.in -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make lock" --extra all pyproject.toml --constraint requirements.lock -o deploy/requirements.lock
 
 clean: ## Remove .venv, caches and the demo's folder
 	@rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
