@@ -10,7 +10,10 @@ import sys
 
 from bench import against
 
-ALL = ("capture", "chaos", "client", "decode", "hot", "land", "plugins", "reorder", "silent", "snapshot", "spill")
+ALL = (
+    "capture", "chaos", "client", "decode", "docs", "hot", "land", "packages", "plugins", "reorder", "silent",
+    "snapshot", "spill",
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:

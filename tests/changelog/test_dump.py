@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.documents.shown import on_page, run
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog import format as layout
 from wal2lake.changelog import places
@@ -62,13 +61,14 @@ def test_retention_may_cut_a_transaction(writer: LogWriter) -> None:
     assert list(verify_log(writer.log.storage)) == []
 
 
+@pytest.mark.documents
 def test_a_segment_is_read_without_us_as_documented(writer: LogWriter) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "changelog.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    (block,) = on_page("docs/changelog.md", "python")
     info = writer.log.segments[1]
-    names = {"segment": writer.log.storage.path(info.name)}
-    exec(block, names)
-    rows: pa.Table = names["rows"]
+    names: dict[str, object] = {"segment": writer.log.storage.path(info.name)}
+    run(block, names)
+    rows = names["rows"]
+    assert isinstance(rows, pa.Table)
     assert rows.to_batches()[0].columns == writer.log.read(Extent(info.seq, 0, info.rows)).columns
 
 

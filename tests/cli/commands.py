@@ -129,6 +129,6 @@ def _call(arguments: list[str], folder: Path, environment: dict[str, str], stuck
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     if stuck_at:
         sys.modules.pop(stuck_at, None)
-        sys.meta_path.insert(0, _Stuck(stuck_at))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Stuck(stuck_at))
     sys.argv = ["wal2lake", *arguments]
     main()

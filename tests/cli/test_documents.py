@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,25 +10,19 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from tests.documents.shown import acknowledged, on_page, run, run_until, shown
 from wal2lake.cli.main import app
 from wal2lake.cli.protocol import app as protocol
 from wal2lake.testing.embedded import EmbeddedPostgres
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def _blocks(page: Path, *languages: str) -> list[str]:
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M)
-    return [text for language, text in fenced if language in languages]
-
 
 def _commands() -> list[str]:
-    lines = [line for page in PAGES for block in _blocks(page, "sh", "") for line in block.splitlines()]
+    """Without what a pipe or a redirection leads to."""
+    lines = (item.text.partition(" | ")[0] for item in shown() if item.language == "sh")
     return [line for line in lines if line.startswith("wal2lake ")]
 
 
-@pytest.mark.parametrize("line", _commands())
+@pytest.mark.parametrize("line", dict.fromkeys(_commands()))
 def test_a_command_that_is_shown_parses(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command, words = get_command(app), shlex.split(line, comments=True)[1:]
@@ -58,15 +50,17 @@ def test_commands_were_found() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.documents
 def test_the_python_of_the_live_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block that streams for ever is cut down to its imports and what it sets."""
+    """A block that streams for ever is ended as by Ctrl-C."""
     monkeypatch.chdir(tmp_path)
     with EmbeddedPostgres() as server:
-        server.psql("CREATE PUBLICATION shop FOR ALL TABLES")
+        server.psql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION shop FOR ALL TABLES")
         names: dict[str, object] = {"dsn": server.dsn}
-        for block in _blocks(ROOT / "docs" / "live.md", "python"):
-            tree = ast.parse(block)
-            if "LogicalStream(" in block:
-                tree.body = [node for node in tree.body if not isinstance(node, ast.With)]
-            exec(compile(tree, "docs/live.md", "exec"), names)
+        for block in on_page("docs/live.md", "python"):
+            if "LogicalStream(" not in block.text:
+                run(block, names)
+                continue
+            server.psql("SET synchronous_commit = on; INSERT INTO t VALUES (1)")
+            run_until(acknowledged(server, "mine"), block, names)
     assert (tmp_path / "copy" / "PG_VERSION").exists()

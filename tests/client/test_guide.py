@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.documents.shown import on_page, run
 from wal2lake.client import AsyncStream, Stream
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(60)]
 
-ROOT = Path(__file__).parents[2]
 TABLE = "CREATE TABLE orders (id int PRIMARY KEY, item text); CREATE PUBLICATION shop FOR ALL TABLES"
 CHANGES = "INSERT INTO orders VALUES (1, 'pen'); UPDATE orders SET item = 'ink'; DELETE FROM orders"
 FOLLOWS_S = 0.7
-
-
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
 def disturb(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
@@ -59,15 +53,16 @@ def shop(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     server.psql("DROP DATABASE shop WITH (FORCE)")
 
 
+@pytest.mark.documents
 def test_the_guide_runs(
     shop: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disturb(monkeypatch, lambda: shop.psql(CHANGES, database="shop"))
-    (server,) = [block for block in blocks(ROOT / "docs" / "library.md") if "def serve(" in block]
-    assert len(server.splitlines()) <= 30
+    (server,) = [block for block in on_page("docs/library.md") if "def serve(" in block.text]
+    assert len(server.text.splitlines()) <= 30
     names: dict[str, Any] = {"dsn": shop.dsn.replace("dbname=postgres", "dbname=shop")}
-    for block in blocks(ROOT / "docs" / "library.md"):
-        exec(compile(block, "docs/library.md", "exec"), names)
+    for block in on_page("docs/library.md"):
+        run(block, names)
     said = capsys.readouterr().out
     assert "public.orders: {'id': 1} is now {'id': 1, 'item': 'ink'}" in said
     assert "public.orders: {'id': 1} is gone" in said
@@ -92,14 +87,15 @@ def assert_libpq_takes_it_for_a_server(serve: Callable[[socket.socket], None]) -
         assert not thread.is_alive()
 
 
+@pytest.mark.documents
 def test_the_readme_s_ten_lines_run(
     shop: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (block,) = [block for block in blocks(ROOT / "README.md") if "connect(" in block]
-    assert len(block.splitlines()) <= 10
+    (block,) = [block for block in on_page("README.md", "python") if "connect(" in block.text]
+    assert len(block.text.splitlines()) <= 10
     folder = str(conninfo_to_dict(shop.dsn)["host"])
     for name, value in {"PGHOST": folder, "PGPORT": str(shop.port), "PGUSER": "postgres"}.items():
         monkeypatch.setenv(name, value)
     disturb(monkeypatch, lambda: shop.psql(CHANGES, database="shop"))
-    exec(compile(block, "README.md", "exec"), {})
+    run(block, {})
     assert "public.orders {'id': 1, 'item': 'pen'}" in capsys.readouterr().out

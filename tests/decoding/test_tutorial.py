@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
+from tests.documents.shown import on_page, run
 from wal2lake.decoding import decode
 from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.errors import ConfigError
 from wal2lake.pgoutput.options import PgoutputOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
+PAGE = "docs/plugins.md"
 
 
 def _blocks(*containing: str) -> list[str]:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
-    return [block for block in blocks if any(word in block for word in containing)]
+    return [item.text for item in on_page(PAGE, "python") if any(word in item.text for word in containing)]
 
 
 def _run(*containing: str) -> dict[str, object]:
     names: dict[str, object] = {}
-    for block in _blocks(*containing):
-        exec(compile(block, "docs/plugins.md", "exec"), names)
+    for item in on_page(PAGE, "python"):
+        if any(word in item.text for word in containing):
+            run(item, names)
     return names
 
 
+@pytest.mark.documents
 def test_the_plugin_and_its_test_run_as_they_are_shown() -> None:
     assert _run("class Counting", "assert lines")["lines"] == ["701 public.t I2 D1"]
 
@@ -45,4 +44,4 @@ def test_it_refuses_what_it_does_not_know() -> None:
 
 def test_what_a_program_imports_is_there() -> None:
     for block in _blocks("ThreadedLogicalStream("):
-        exec(compile(block.partition("with ThreadedLogicalStream")[0], "docs/plugins.md", "exec"), {})
+        exec(compile(block.partition("with ThreadedLogicalStream")[0], PAGE, "exec"), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Iterator
@@ -57,20 +58,25 @@ class Command:
         return [option for option in self.options if option.is_argument]
 
 
-def commands() -> list[Command]:
+@functools.cache
+def _app() -> Any:
+    return get_command(app)
+
+
+@functools.cache
+def commands() -> tuple[Command, ...]:
     """All of them, in the order of --help; those of a group follow each other."""
-    return [_command(" ".join(words), found) for words, found in _leaves(get_command(app))]
+    return tuple(_command(" ".join(words), found) for words, found in _leaves(_app()))
 
 
 def groups() -> dict[str, str]:
     """The groups of commands, with what each is for."""
-    found = get_command(app).commands  # type: ignore[attr-defined]
-    return {name: below.help for name, below in found.items() if hasattr(below, "commands")}
+    return {name: below.help for name, below in _app().commands.items() if hasattr(below, "commands")}
 
 
 def root_options() -> list[Option]:
     """The options of wal2lake itself."""
-    return [_option(parameter) for parameter in get_command(app).params]
+    return [_option(parameter) for parameter in _app().params]
 
 
 def _leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

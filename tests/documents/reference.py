@@ -1,4 +1,4 @@
-"""`python -m tests.documents.reference` writes docs/reference and the man page from the code; a test compares them."""
+"""`python -m tests.documents.reference` writes docs/reference, man page and completions; a test compares them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import wal2lake
-from tests.documents import meanings
+from tests.documents import completions, meanings
 from tests.documents.commands import Command, Option, commands, groups, root_options
 from tests.documents.manual import manual
 from tests.documents.settings import settings
@@ -33,6 +33,9 @@ def files() -> dict[str, str]:
         "docs/reference/status.md": _status_page(),
         "docs/reference/api.md": _api_page(),
         "share/man/man1/wal2lake.1": manual(),
+        "share/bash-completion/completions/wal2lake": completions.bash(),
+        "share/zsh/site-functions/_wal2lake": completions.zsh(),
+        "share/fish/vendor_completions.d/wal2lake.fish": completions.fish(),
     }
 
 
@@ -65,7 +68,7 @@ def _commands_page() -> str:
     )
 
 
-def _with_groups(found: list[Command]) -> Iterator[tuple[Command, str]]:
+def _with_groups(found: Iterable[Command]) -> Iterator[tuple[Command, str]]:
     """Each command; the first of a group with what the group is for."""
     told = dict(groups())
     for command in found:

@@ -42,6 +42,12 @@ def test_the_compose_file_fits_its_schema() -> None:
 
 
 @pytest.mark.documents
+def test_the_workflows_fit_their_schema() -> None:
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    _passes(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+@pytest.mark.documents
 def test_the_manifest_fits_kubernetes_schemas() -> None:
     _passes(BIN / "kubernetes-validate", "--strict", DEPLOY / "kubernetes.yaml")
 

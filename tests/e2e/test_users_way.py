@@ -18,12 +18,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.documents.shown import Shown, on_page, ran
 from tests.waiting import eventually
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
-
-README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def _wal2lake(*arguments: str, folder: Path, code: int = 0, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -94,15 +93,15 @@ def _found(table: dict[str, Any]) -> dict[int, list[str]]:
     }
 
 
-def _readme_lines() -> list[str]:
-    block = re.search(r"```sh\n(wal2lake init.*?)```", README, re.S)
-    assert block is not None
-    return [line.split("  #")[0].strip() for line in block[1].strip().splitlines()]
+def _readme_lines() -> list[Shown]:
+    lines = on_page("README.md", "sh")
+    (first,) = [line.line for line in lines if line.text.startswith("wal2lake init")]
+    return [line for line in lines if line.line == first]
 
 
-def _word_for_word(line: str, server: EmbeddedPostgres, folder: Path, answer: str = "") -> None:
+def _word_for_word(shown: Shown, server: EmbeddedPostgres, folder: Path, answer: str = "") -> None:
     """Run a line of the README in a shell; only its server is ours."""
-    ours = line.replace("host=db.example.com dbname=shop user=wal2lake", f"{server.dsn} dbname=shop")
+    ours = shown.text.replace("host=db.example.com dbname=shop user=wal2lake", f"{server.dsn} dbname=shop")
     path = os.pathsep.join([str(Path(sys.executable).parent), str(server.client_dir), os.environ["PATH"]])
     known = {
         "PATH": path,
@@ -115,11 +114,13 @@ def _word_for_word(line: str, server: EmbeddedPostgres, folder: Path, answer: st
         timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
+    ran(shown)
 
 
+@pytest.mark.documents
 def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
     init, publish, check, run, drop = _readme_lines()
-    assert run == "wal2lake run"
+    assert run.text == "wal2lake run"
     with EmbeddedPostgres() as server:
         server.psql("CREATE DATABASE shop")
         psql = functools.partial(server.psql, database="shop")
@@ -137,6 +138,7 @@ def test_a_users_database_by_five_lines(tmp_path: Path, started: list[subprocess
         psql("INSERT INTO t SELECT i, '', 'small' FROM generate_series(101, 150) i")
         _await_rows(tmp_path, "public/t", 150)
         assert "nothing is lost" in _interrupt(process)
+        ran(run)
 
         psql("DELETE FROM t WHERE id <= 10")
         process = _start_run(tmp_path, started)

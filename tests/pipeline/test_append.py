@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from tests.documents.shown import on_page, ran
 from tests.pipeline.conftest import Site, run_here
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import ConnectError
@@ -83,9 +83,10 @@ def test_the_last_row_of_a_key_is_the_last_also_where_the_first_change_stands_wh
     assert 0 < site.identity.start_lsn <= change[0] < change[1]
 
 
+@pytest.mark.documents
 def test_the_pages_query_gives_what_the_source_holds(site: Site, tmp_path: Path) -> None:
     """The SQL of docs/lake.md, by DuckDB."""
-    [query] = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs/lake.md").read_text(), re.S)
+    [query] = on_page("docs/lake.md", "sql")
     site.configure(tmp_path, mode="append")
     site.sql(
         "CREATE TABLE public.orders (id int PRIMARY KEY, status text, note text)",
@@ -98,7 +99,7 @@ def test_the_pages_query_gives_what_the_source_holds(site: Site, tmp_path: Path)
     def answer() -> list[Any]:
         orders = site.lake_table("public.orders")
         with duckdb.connect() as connection:
-            return sorted(connection.register("orders", orders).execute(query).fetchall())
+            return sorted(connection.register("orders", orders).execute(query.text).fetchall())
 
     site.sql(
         "UPDATE orders SET status = 'paid' WHERE id < 3",
@@ -112,6 +113,7 @@ def test_the_pages_query_gives_what_the_source_holds(site: Site, tmp_path: Path)
     site.sql("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'new', 'x')")
     site.run()
     assert answer() == site.source("public.orders") == [(1, "new", "x")]
+    ran(query)
 
 
 def test_no_task_no_commit(site: Site, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.documents.shown import Shown, on_page, ran
 from tests.servers.clients import Clients
 from tests.servers.conftest import give_to_server
 from tests.servers.test_failover import Place
@@ -27,14 +27,15 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.servers
 
-PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text()
+PAGE = Path(__file__).parents[2] / "docs" / "moving.md"
 
 
-def commands(section: str) -> list[str]:
-    """The lines of the section's first block."""
-    block = re.search(rf"^## {section}.*?^```sh\n(.*?)^```", PAGE, re.S | re.M)
-    assert block is not None, section
-    return block[1].splitlines()
+def commands(section: str) -> list[Shown]:
+    """What the section's first block has."""
+    lines = PAGE.read_text().splitlines()
+    (begin,) = [number for number, line in enumerate(lines, 1) if line.startswith(f"## {section}")]
+    first = min(item.line for item in on_page("docs/moving.md", "sh") if item.line > begin)
+    return [item for item in on_page("docs/moving.md", "sh") if item.line == first]
 
 
 class Shell:
@@ -45,6 +46,14 @@ class Shell:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = os.environ | {"PATH": path}
         self._running: subprocess.Popen[str] | None = None
+
+    def follow(self, item: Shown) -> str:
+        said = self.type(item.text)
+        ran(item)
+        for same in on_page("docs/recovery.md", "sh"):  # which has a block of this page's, word for word
+            if same.text == item.text:
+                ran(same)
+        return said
 
     def type(self, line: str) -> str:
         if line == "wal2lake run":
@@ -84,6 +93,7 @@ def ids(table: Path) -> list[int]:
     return sorted(DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) if made else []
 
 
+@pytest.mark.documents
 def test_a_new_log_beside_the_lake_and_other_folders(folder: Path, shell: Shell) -> None:
     """The table's history goes on in both: what readers have is exchanged by commits, never missing."""
     with EmbeddedPostgres(18) as server:
@@ -97,15 +107,19 @@ def test_a_new_log_beside_the_lake_and_other_folders(folder: Path, shell: Shell)
         server.psql("INSERT INTO t VALUES (2)")
         *lines, verify = commands("A new change log beside the lake")
         for line in lines:
-            shell.type(line)
+            shell.follow(line)
         eventually(lambda: ids(table) == [1, 2], timeout_s=180, poll_s=0.2)
         server.psql("INSERT INTO t VALUES (3)")
-        assert "equal" in shell.type(verify)
+        assert "equal" in shell.follow(verify)
+        (again,) = [item for item in on_page("docs/moving.md", "sh") if item.text == "wal2lake resync --all"]
+        before = DeltaTable(str(table)).version()
+        shell.follow(again)
+        eventually(lambda: DeltaTable(str(table)).version() > before, timeout_s=180, poll_s=0.2)
         shell.end()
         version = DeltaTable(str(table)).version()
         server.psql("INSERT INTO t VALUES (4)")
         for line in commands("Another folder"):
-            shell.type(line)
+            shell.follow(line)
         table = folder / "elsewhere/lake/public/t"
         eventually(lambda: ids(table) == [1, 2, 3, 4], timeout_s=180, poll_s=0.2)
         assert "equal" in shell.type("wal2lake verify")
@@ -157,9 +171,9 @@ def test_an_upgrade_by_pg_upgrade(folder: Path, shell: Shell, clients: Clients) 
         ):
             Capture(place.config).run(threading.Event())
         drop, run, verify = commands("An upgrade of the server")
-        assert (run, verify) == ("wal2lake run", "wal2lake verify")
+        assert (run.text, verify.text) == ("wal2lake run", "wal2lake verify")
         new.psql("INSERT INTO t VALUES (2)")
-        shell.type(drop)
+        shell.type(drop.text)
         with capturing(place.config):
             new.psql("INSERT INTO t VALUES (3)")
             place.run()
