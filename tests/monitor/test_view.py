@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.local import LocalStorage
-from wal2lake.monitor.progress import read_progress
+from wal2lake.monitor.progress import Progress, TableProgress, read_progress
 from wal2lake.monitor.view import format_duration, lag, line, render, size
 
 TABLES = {
@@ -64,7 +65,7 @@ def test_a_line_says_everything(tmp_path: Path) -> None:
     said = line(read_progress(_status(tmp_path)), "a note")
     assert said == (
         "capture streaming; pipeline streaming; tables: 1 quarantined, 1 snapshot, 1 streaming; "
-        "34 changes, 5/s; lag 2.0 kB, 1.2 s; a note"
+        "34 changes, 5/s; lag 2.0 kB, 1.2 s; copying: 38%; 0 of 1 tables read, 0 rows, 0 rows/s; a note"
     )
 
 
@@ -77,7 +78,7 @@ def test_what_waits_for_a_pipeline_that_does_not_run_is_counted(tmp_path: Path) 
     found = read_progress(folder)
     assert (found.lag_bytes, found.lag_s) == (0x6332020 - 0x1000, None)
     assert line(found).endswith("pipeline streaming, silent (90 s ago); tables: 1 quarantined, 1 snapshot, 1 streaming;"
-                                " 34 changes, 5/s; lag 104.0 MB")  # fmt: skip
+                                " 34 changes, 0/s; lag 104.0 MB")  # fmt: skip
     (tmp_path / "status" / "pipeline.json").unlink()
     assert read_progress(folder).lag_bytes == 0x6332020 - 0x1000, "there never was one"
 
@@ -118,6 +119,63 @@ def test_figures_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     with console.file:
         console.print(render(read_progress(_status(tmp_path))))
     assert "1,200       34          5  2.0 kB, 1.2 s" in console.export_text()
+
+
+def _many(count: int) -> Progress:
+    """Of ``count`` tables one is quarantined, two are copied, and of the others each 50th changes."""
+    reason = "The column's type changed, and what is left to say of that takes more than a line of any terminal."
+    copied = {"state": "snapshot", "chunks_total": 8, "bytes_total": 8_000_000}
+    odd = [
+        TableProgress(name="shop.odd", state="quarantined", reason=reason),
+        TableProgress(name="shop.small", state="snapshot", chunks_done=1, chunks_total=1, rows_read=7),
+        TableProgress(name="shop.big", chunks_done=2, rows_read=900, bytes_read=2_000_000, **copied),
+    ]
+    rest = [
+        TableProgress(name=f"shop.t{n}", state="streaming", rows=10, changes_per_s=n * (n % 50 == 0), behind=False)
+        for n in range(count - len(odd))
+    ]
+    rates = {"rows_read_per_s": 100.0, "bytes_read_per_s": 50_000.0}
+    return Progress("streaming", pipeline_state="streaming", tables=(*rest, *odd), **rates)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("note", ["", "capture starts again after: the server went away. " * 3])
+def test_three_hundred_tables_fit_24_lines(width: int, note: str) -> None:
+    """Totals, then the troubled and the busy, and how many more there are."""
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(render(_many(300), note[: 2 * width], height=23))
+    lines = console.export_text().splitlines()
+    assert len(lines) <= 24
+    assert lines[0].rstrip() == "capture streaming · pipeline streaming"
+    assert lines[1].startswith("copying: 25%, about 2 min left; 1 of 2 tables read, 907 rows, 100 rows/s")
+    assert lines[2].startswith("300 tables: 1 quarantined, 2 snapshot, 297 streaming · 2,970 rows · lag 0 B")
+    names = [line.split()[0] for line in lines[4:11]]
+    assert names == ["shop.odd", "shop.big", "shop.small", "shop.t250", "shop.t200", "shop.t150", "shop.t100"]
+    shown = sum(line.startswith(" shop.") for line in lines)
+    assert f"… and {300 - shown} streaming more" in "\n".join(lines)
+
+
+def test_few_tables_have_all_their_rows_and_nothing_is_cut() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(render(_many(5), height=23))
+    text = console.export_text()
+    assert text.count(" shop.") == 5 and "takes more than a line of any terminal." in text and "more\n" not in text
+
+
+def test_a_small_table_that_is_copied_shows_its_rows() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render(_many(3)))
+    rows = console.export_text().splitlines()
+    small, big = (next(row for row in rows if name in row) for name in ("small", "big"))
+    assert small.split()[1:4] == ["snapshot", "read", "7"]
+    assert big.split()[1:4] == ["snapshot", "2/8", "900"]
+
+
+def test_starting_spark_is_said(tmp_path: Path) -> None:
+    folder = _status(tmp_path)
+    said = {"ts": time.time(), "state": "starting", "doing": "starting Spark"}
+    (tmp_path / "status" / "pipeline.json").write_bytes(write_document(said))
+    assert line(read_progress(folder)).startswith("capture streaming; pipeline starting Spark; ")
 
 
 def test_times_have_the_unit_that_fits() -> None:

@@ -75,6 +75,9 @@ class TableStatus:
     """One table. ``rows``: of the lake table; ``changes``: applied since the pipeline's process began; ``behind``: the
     log has, or may have, changes of it that are not applied.
 
+    While it is copied: ``rows_read`` of it so far, and ``bytes_read`` of the ``bytes_total`` of its heap, a chunk at a
+    time.
+
     ``confirmed_lsn``: up to there a look at the catalog has confirmed that nothing was kept from the stream;
     ``unconfirmed_since`` (Unix seconds): when that was, if more is applied by now.
     """
@@ -83,6 +86,9 @@ class TableStatus:
     rows: int | None = None
     chunks_done: int = 0
     chunks_total: int = 0
+    rows_read: int = 0
+    bytes_read: int = 0
+    bytes_total: int = 0
     applied_lsn: LSN = _NOWHERE
     changes: int = 0
     changes_per_s: float = 0.0
@@ -94,12 +100,15 @@ class TableStatus:
 
 @dataclass(kw_only=True)
 class PipelineStatus(_Status):
-    """The whole pipeline. ``waiting_for``: what others must do before it goes on. ``lag_bytes``: WAL in the log and not
-    in the lake; ``lag_s``: age of the oldest commit not yet applied; both 0 when level with the log. ``batch``: the
-    last one's number in Spark; ``batches``: how many there were since the process began, in ``batch_seconds``.
+    """The whole pipeline. ``doing``: what it is at, where its state does not tell; ``waiting_for``: what others must do
+    before it goes on. ``lag_bytes``: WAL in the log and not in the lake; ``lag_s``: age of the oldest commit not yet
+    applied; both 0 when level with the log. ``rows_read_per_s``, ``bytes_read_per_s``: of all tables that are copied.
+    ``batch``: the last one's number in Spark; ``batches``: how many there were since the process began, in
+    ``batch_seconds``.
     """
 
     role: ClassVar[str] = "pipeline"
+    doing: str | None = None
     waiting_for: str | None = None
     batch: int = -1
     batches: int = 0
@@ -110,6 +119,8 @@ class PipelineStatus(_Status):
     lag_s: float = 0.0
     changes: int = 0
     changes_per_s: float = 0.0
+    rows_read_per_s: float = 0.0
+    bytes_read_per_s: float = 0.0
     tables: dict[str, TableStatus] = field(default_factory=dict)
 
     def table(self, name: str) -> TableStatus:

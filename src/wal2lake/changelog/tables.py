@@ -8,7 +8,7 @@ the pipeline: only it said how far the table is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from wal2lake.changelog.documents import TABLE_CURE, parsing, read_document, write_document
@@ -64,15 +64,13 @@ class TableDocuments:
 
     def finish_chunk(self, plan_id: str, number: int, values: Mapping[str, Any]) -> bool:
         """Make the chunk durable; False when another task has done so before, whose files then count."""
-        return self._storage.create(f"{self.folder}/{_CHUNK}{number:04d}.{plan_id}.json", write_document(values))
+        return self._storage.create(f"{self.folder}/{_chunk_name(plan_id, number)}", write_document(values))
 
-    def chunks(self, plan_id: str, make: Make[T]) -> list[T]:
-        """What ``make`` makes of the finished chunks of a plan."""
-        return [self._read_chunk(name, make) for name in self._chunk_names() if name.endswith(f".{plan_id}.json")]
-
-    def count_chunks(self, plan_id: str) -> int:
-        """How many chunks of a plan are finished, without reading them."""
-        return sum(name.endswith(f".{plan_id}.json") for name in self._chunk_names())
+    def chunks(self, plan_id: str, make: Make[T], but: Collection[int] = ()) -> list[T]:
+        """What ``make`` makes of the finished chunks of a plan, ``but`` those of these numbers."""
+        known = {_chunk_name(plan_id, number) for number in but}
+        names = [name for name in self._chunk_names() if name.endswith(f".{plan_id}.json")]
+        return [self._read_chunk(name, make) for name in names if name not in known]
 
     def remove_chunks(self, but: str | None = None) -> None:
         """Remove the chunks of all plans, or of all but one."""
@@ -94,6 +92,10 @@ class TableDocuments:
 
     def _chunk_names(self) -> list[str]:
         return [name for name in self._storage.names(self.folder) if name.startswith(_CHUNK) and name.endswith(".json")]
+
+
+def _chunk_name(plan_id: str, number: int) -> str:
+    return f"{_CHUNK}{number:04d}.{plan_id}.json"
 
 
 def known_tables(storage: Storage, pipeline: str) -> list[tuple[str, str]]:

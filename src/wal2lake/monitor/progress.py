@@ -32,8 +32,9 @@ class Progress:
     """Both children at one moment; lags in bytes of WAL and in seconds.
 
     A state ends with ", silent" when its child should have said more since, and is "died" when its process is gone and
-    did not say why. The ages tell how old the figures are, ``capture_reason`` what ended capture, ``pipeline_reason``
-    what the pipeline waits for, or what ended it. ``lag_s`` is None where no pipeline runs that could tell.
+    did not say why; ``pipeline_doing`` says more of "starting". The ages tell how old the figures are,
+    ``capture_reason`` what ended capture, ``pipeline_reason`` what the pipeline waits for, or what ended it.
+    ``lag_s`` is None where no pipeline runs that could tell.
     """
 
     capture_state: str = _NOT_RUNNING
@@ -41,11 +42,14 @@ class Progress:
     capture_reason: str | None = None
     pipeline_state: str = _NOT_RUNNING
     pipeline_age_s: float | None = None
+    pipeline_doing: str | None = None
     pipeline_reason: str | None = None
     durable_lsn: LSN = _NOWHERE
     applied_lsn: LSN = _NOWHERE
     lag_bytes: int = 0
     lag_s: float | None = 0.0
+    rows_read_per_s: float = 0.0
+    bytes_read_per_s: float = 0.0
     tables: tuple[TableProgress, ...] = field(default=())
 
     @property
@@ -75,11 +79,14 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
         capture_reason=said.reason,
         pipeline_state=pipeline_state,
         pipeline_age_s=_age(pipeline),
+        pipeline_doing=applied.doing if pipeline_state == _STARTING else None,
         pipeline_reason=applied.reason or applied.waiting_for,
         durable_lsn=said.durable_lsn,
         applied_lsn=applied.applied_lsn,
         lag_bytes=applied.lag_bytes if measured else max(applied.lag_bytes, _not_applied(said, applied)),
         lag_s=applied.lag_s if measured else None,
+        rows_read_per_s=applied.rows_read_per_s if measured else 0.0,
+        bytes_read_per_s=applied.bytes_read_per_s if measured else 0.0,
         tables=tuple(TableProgress(name=name, **vars(table)) for name, table in sorted(applied.tables.items())),
     )
 

@@ -65,7 +65,7 @@ class Pipeline:
             progress = ProgressTracker(self._config, position, self._waiting, self._reading)
             with exclusive(self._config, self._stop), progress.recording_end(self._stop), ExitStack() as stack:
                 self._waiting.check_for_interrupts()
-                with Ticker(progress.write, STATUS_S):  # Spark may need a while
+                with progress.doing("starting Spark"), Ticker(progress.write, STATUS_S):  # it may need a while
                     jobs = stack.enter_context(self._engine)
                 self._waiting.check_for_interrupts()
                 following = _Following(

@@ -19,14 +19,14 @@ class Rates:
         self._marks: dict[str, list[tuple[float, int]]] = {}
 
     def rate(self, name: str, total: int) -> float:
-        """Note that ``name`` stands at ``total`` now, and tell its rate."""
+        """Note that ``name`` stands at ``total`` now, and tell its rate; 0 for what was begun anew."""
         now = self._clock()
         marks = self._marks.setdefault(name, [])
         marks.append((now, total))
         while len(marks) > 2 and now - marks[1][0] >= self._window:
             marks.pop(0)
         elapsed = now - marks[0][0]
-        return (total - marks[0][1]) / elapsed if elapsed > 0 else 0.0
+        return max(0.0, (total - marks[0][1]) / elapsed) if elapsed > 0 else 0.0
 
 
 class Ticker:

@@ -13,10 +13,11 @@ from wal2lake import __version__
 from wal2lake.changelog.events import Events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.places import pipeline_lock
-from wal2lake.changelog.status import PipelineStatus, TableStage, reason_of
+from wal2lake.changelog.status import PipelineStatus, TableStage, TableStatus, reason_of
 from wal2lake.epoch import EPOCH_S
 from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.pipeline.copied import Copied, bytes_total
 from wal2lake.pipeline.ticking import Rates
 from wal2lake.tables.failures import DefectError, SparkLostError, errors_of
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from wal2lake.pipeline.interrupts import Interrupts
     from wal2lake.tables.table import Table
 
+_COPY_WINDOW_S = 60.0  # a chunk may take seconds
 _COUNT_S = 5.0  # rows are counted no more often
 _CATCHING_UP_S = 5.0  # a table that far behind is not simply streaming
 _MOST_SEGMENTS = 300  # that are looked at each second for whose changes are in them
@@ -57,6 +59,8 @@ class ProgressTracker:
         if before is not None and before.state in ("failed", "starting"):
             self.status.reason = before.reason  # stays worth knowing until this run has come farther
         self._rates = Rates()
+        self._copy_rates = Rates(window_s=_COPY_WINDOW_S)
+        self._copied: dict[str, Copied] = {}
         self._counts: dict[str, _Count] = {}
         self._unapplied: set[int] | None = set()  # relations with changes above what is applied; None: too many to tell
 
@@ -91,6 +95,16 @@ class ProgressTracker:
                 self._record_end("stopped" if stop.is_set() else "failed", _reason(error, stop))
             raise
         self._record_end("stopped", None)
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Say that it is at ``what`` in the block; at once, for the block may take long."""
+        self.status.doing = what
+        self.write()
+        try:
+            yield
+        finally:
+            self.status.doing = None
 
     def _record_end(self, state: str, reason: str | None) -> None:
         self.status.state, self.status.reason, self.status.waiting_for = state, reason, None
@@ -140,6 +154,9 @@ class ProgressTracker:
             self._measure_table(table, changes.get(str(table), 0), streaming=streaming)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
         self.status.changes_per_s = round(self._rates.rate("", self.status.changes), 1)
+        lately = [copied.lately for copied in self._copied.values()]
+        self.status.rows_read_per_s = round(self._copy_rates.rate("rows", sum(read.rows for read in lately)), 1)
+        self.status.bytes_read_per_s = round(self._copy_rates.rate("bytes", sum(read.bytes for read in lately)), 1)
         self._publish()
 
     def _publish(self) -> None:
@@ -157,11 +174,7 @@ class ProgressTracker:
 
     def _measure_table(self, table: Table, changes: int, *, streaming: bool) -> None:
         status = self.status.table(str(table))
-        plan = table.state.plan
-        status.chunks_total = 0 if plan is None else len(plan.chunks)
-        status.chunks_done = status.chunks_total
-        if plan is not None and not table.in_lake:
-            status.chunks_done = table.folder.documents.count_chunks(plan.plan_id)
+        self._measure_copy(table, status)
         status.changes = changes
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
         anew, quarantine = table.state.anew, table.quarantine
@@ -181,6 +194,19 @@ class ProgressTracker:
             status.reason = self._reading.reason
         elif status.state == "unpublished":
             status.reason = "It is not published by this name any more; when it is again, it is read anew."
+
+    def _measure_copy(self, table: Table, status: TableStatus) -> None:
+        plan = table.state.plan
+        status.chunks_total = 0 if plan is None else len(plan.chunks)
+        status.bytes_total = 0 if plan is None else bytes_total(plan)
+        if plan is None or table.in_lake:
+            status.chunks_done, status.bytes_read = status.chunks_total, status.bytes_total
+            return
+        copied = self._copied.get(str(table))
+        if copied is None or copied.plan.plan_id != plan.plan_id:
+            copied = self._copied[str(table)] = Copied(plan, table.folder)
+        copied.look()
+        status.chunks_done, status.rows_read, status.bytes_read = len(copied.rows), copied.rows_read, copied.bytes_read
 
     def _count_rows(self, table: Table, changes: int) -> int:
         """The lake table's rows, counted anew when it has changed and the last count is some seconds old."""

@@ -56,6 +56,7 @@ def plan_snapshot(
         ),
         chunks=plan_chunks(table.blocks, chunk_bytes, parallelism),
         attributes=table.attributes,
+        blocks=table.blocks,
     )
 
 

@@ -55,7 +55,7 @@ class SnapshotPlan:
 
     ``plan_id`` is in the name of every chunk file, so what a task of an abandoned plan still writes is never counted.
     ``digest``: TableSchema.digest as the log will announce the table; ``key``: what identifies a row in the mirror.
-    ``attributes``: the greatest attnum that the table had, published or not.
+    ``attributes``: the greatest attnum that the table had, published or not; ``blocks``: how many its heap had.
     """
 
     plan_id: str
@@ -68,6 +68,7 @@ class SnapshotPlan:
     columns: tuple[PlannedColumn, ...]
     chunks: tuple[Chunk, ...]
     attributes: int = 0
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

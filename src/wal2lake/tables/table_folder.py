@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import Place
 from wal2lake.changelog.tables import TableDocuments
@@ -29,6 +31,6 @@ class TableFolder:
         """Make the chunk durable; False when another task has done so before, whose files then count."""
         return self.documents.finish_chunk(plan_id, chunk.number, chunk.to_document())
 
-    def chunks(self, plan_id: str) -> dict[int, DoneChunk]:
-        """The finished chunks of a plan by number."""
-        return {chunk.number: chunk for chunk in self.documents.chunks(plan_id, DoneChunk.from_document)}
+    def chunks(self, plan_id: str, but: Collection[int] = ()) -> dict[int, DoneChunk]:
+        """The finished chunks of a plan by number, ``but`` these, which are not read again."""
+        return {chunk.number: chunk for chunk in self.documents.chunks(plan_id, DoneChunk.from_document, but)}
