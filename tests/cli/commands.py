@@ -49,6 +49,7 @@ COMMANDS = {
     "demo": Called("--folder demo", IMPORT, "wal2lake.demo.shop", extra=True),
     "status": Called(extra=True),
     "events": Called("", IMPORT, "wal2lake.changelog.events"),
+    "ui": Called("--port 0", code=0, extra=True),
     "verify": Called(waits_for=JAVA, extra=True),
     "tables": _LOG,
     "log list": _LOG,

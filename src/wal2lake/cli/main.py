@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from wal2lake import __version__
 from wal2lake.cli import events, inspect, log, protocol, running, setup, tables
+from wal2lake.cli import ui as page
 from wal2lake.cli.output import print_json, say
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
 from wal2lake.extras import missing_extra
@@ -54,6 +55,7 @@ app.command(rich_help_panel=_RUN)(tables.resync)
 app.command(rich_help_panel=_RUN)(running.demo)
 app.command(rich_help_panel=_LOOK)(inspect.status)
 app.command(rich_help_panel=_LOOK)(events.events)
+app.command(rich_help_panel=_LOOK)(page.ui)
 app.command(rich_help_panel=_LOOK)(inspect.verify)
 app.command(rich_help_panel=_LOOK)(tables.tables)
 app.add_typer(log.app, name="log", rich_help_panel=_LOOK)

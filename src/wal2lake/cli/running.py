@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,8 @@ import typer
 from wal2lake.cli.interrupts import answer
 from wal2lake.cli.options import with_config, with_spark_config
 from wal2lake.cli.output import err_console, print_json, say, tell_by_log
+from wal2lake.cli.shared import refuse
+from wal2lake.cli.ui import LOCAL, PORT, UiActions, UiHost, UiNames, UiPort, WithUi, page_of, ui_options
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
 from wal2lake.monitor.log_view import LogView
@@ -68,7 +70,16 @@ _STOPPING = {
 
 @with_spark_config
 def run(
-    config: Config, metrics_port: MetricsPort = None, log_format: LogFormat = None, log_level: LogLevel = None
+    context: typer.Context,
+    config: Config,
+    metrics_port: MetricsPort = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    with_ui: WithUi = False,
+    ui_host: UiHost = LOCAL,
+    ui_port: UiPort = PORT,
+    ui_allow_actions: UiActions = False,
+    ui_allow_host: UiNames = None,
 ) -> None:
     """Snapshot, capture and apply until Ctrl-C; a later run goes on from there.
 
@@ -78,7 +89,13 @@ def run(
     """
     config = _prepared(config, "run", metrics_port=metrics_port, log_format=log_format, log_level=log_level)
     supervisor = Supervisor(config)
+    page: AbstractContextManager[None] = nullcontext()
+    if with_ui:
+        page = page_of(config, ui_options(ui_host, ui_port, ui_allow_actions, ui_allow_host), supervisor.pids)
+    else:
+        refuse(context, ("ui_host", "ui_port", "ui_allow_actions", "ui_allow_host"), "is about the page.", "Add --ui.")
     with (
+        page,
         answer(_STOPPING["pipeline"], grace_s=_KILL_S),
         stop_on_signals() as stop,
         monitoring(config, supervisor) as beat,

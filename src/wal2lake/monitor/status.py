@@ -6,35 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from wal2lake import html
-from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config
-from wal2lake.errors import RESYNC, ConfigError, LockedError, PublicationError, Wal2LakeError
+from wal2lake.errors import RESYNC
 from wal2lake.lsn import LSN
+from wal2lake.monitor.places import LogStatus, Places, PlacesReader
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
 from wal2lake.monitor.view import format_duration, lag_text
-from wal2lake.names import qualified
-from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
-from wal2lake.postgres.connection import Connection, connect, mapped_errors
-from wal2lake.postgres.slots import SlotState, slot_state
-from wal2lake.tables.target import Target
-
-_LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
+from wal2lake.postgres.slots import SlotState
 
 _BEHIND_S = 600.0  # a large transaction may keep the lake behind for minutes
 _KEEPS_WAL = "; the slot keeps WAL on the server until it runs again."
-
-
-@dataclass(frozen=True)
-class LogStatus:
-    """The change log; LSNs in bytes, ``size`` in bytes."""
-
-    segments: int
-    size: int
-    start_lsn: LSN
-    last_end_lsn: LSN
-    durable_lsn: LSN
-    timeline: int
 
 
 @dataclass(frozen=True)
@@ -73,82 +55,29 @@ class Status:
 
 def read_status(config: Config) -> Status:
     """Look at all three places; problems are collected, so one broken place does not hide the others."""
-    problems: list[Problem] = []
-    of_log: list[Problem] = []
-    exists, log = _log_status(config, of_log)  # looked at first: the log follows the server
-    system, slot, names = _server_status(config, problems)
-    problems += of_log
-    if log is not None and system is not None:
-        problems += _history_problems(log, system)
-    applied = _applied_lsns(config, names, problems)
-    progress = _without_missing(read_progress(config.log.path), applied)
-    if exists:  # without one neither has begun
-        kept = _KEEPS_WAL if system is None or (slot is not None and not slot.lost) else "."
+    return status_of(config, PlacesReader(config).read())
+
+
+def status_of(config: Config, places: Places, pids: Mapping[str, int] | None = None) -> Status:
+    """``places`` with what capture and pipeline say right now; ``pids`` as for read_progress."""
+    progress = _without_missing(read_progress(config.log.path, pids), places.applied)
+    problems = list(places.problems)
+    if places.exists:
+        slot = places.slot
+        kept = _KEEPS_WAL if places.server_wal_lsn is None or (slot is not None and not slot.lost) else "."
         problems += [
             *_capture_problems(progress, slot, kept),
             *_pipeline_problems(progress),
             *_table_problems(progress),
         ]
     return Status(
-        server_wal_lsn=system and system.wal_lsn,
-        slot=slot,
-        log=log,
+        server_wal_lsn=places.server_wal_lsn,
+        slot=places.slot,
+        log=places.log,
         progress=progress,
-        applied=applied,
+        applied=places.applied,
         problems=problems,
     )
-
-
-def _server_status(
-    config: Config, problems: list[Problem]
-) -> tuple[SystemIdentity | None, SlotState | None, list[tuple[str, str]]]:
-    settings = {"lock_timeout": _LOCK_TIMEOUT}
-    try:
-        with (
-            connect(config.source.dsn, application_name="wal2lake status", settings=settings) as connection,
-            mapped_errors(),
-        ):
-            slot = slot_state(connection, config.source.slot)
-            problems += _slot_problems(config.source.slot, slot)
-            return identify(connection), slot, _published_names(connection, config, problems)
-    except Wal2LakeError as error:
-        problems.append(Problem("server", str(error)))
-        return None, None, []
-
-
-def _history_problems(log: LogStatus, system: SystemIdentity) -> Iterator[Problem]:
-    """Why the log and the server's WAL cannot be of one history."""
-    if system.timeline < log.timeline:
-        text = (
-            f"The server is on timeline {system.timeline}, and the change log has gone on to timeline {log.timeline}:"
-            " this is a server that was left behind by a promotion. `wal2lake check` says what to do."
-        )
-        yield Problem("history", text)
-    elif system.wal_lsn < log.durable_lsn:
-        why = "was taken back to an earlier state"
-        if system.timeline > log.timeline:
-            why = f"was promoted to timeline {system.timeline}, without what the log has of timeline {log.timeline}"
-        text = (
-            f"The server's WAL ends at {system.wal_lsn}, before the change log, which ends at {log.durable_lsn}: the"
-            f" server {why}. `wal2lake check` says what to do."
-        )
-        yield Problem("history", text)
-
-
-def _slot_problems(name: str, slot: SlotState | None) -> Iterator[Problem]:
-    if slot is None:
-        yield Problem("slot_missing", f"There is no replication slot {name} on the server.")
-    elif slot.lost:
-        yield Problem("slot_lost", f"The replication slot {name} is lost: `wal2lake check` says why.")
-    elif slot.unfinished:
-        text = (
-            f"The replication slot {name} is being made, which waits for running transactions to end: `wal2lake check`"
-            " names them."
-        )
-        yield Problem("slot_unfinished", text)
-    elif slot.wal_status == "unreserved":
-        text = f"The replication slot {name} is about to be lost: it is farther behind than max_slot_wal_keep_size."
-        yield Problem("slot_unreserved", text)
 
 
 def _capture_problems(progress: Progress, slot: SlotState | None, kept: str) -> Iterator[Problem]:
@@ -231,37 +160,3 @@ def _table_problems(progress: Progress) -> Iterator[Problem]:
                     " it again, or reads it anew if it was resynced since."
                 )
             yield Problem("table_quarantined", text, table.name)
-
-
-def _published_names(connection: Connection, config: Config, problems: list[Problem]) -> list[tuple[str, str]]:
-    try:
-        return [(table.namespace, table.name) for table in published_tables(connection, config.source.publication)]
-    except PublicationError as error:
-        problems.append(Problem("publication", str(error)))
-    except LockedError as error:
-        problems.append(Problem("locked", f"The published tables cannot be listed now. {error}"))
-    return []
-
-
-def _log_status(config: Config, problems: list[Problem]) -> tuple[bool, LogStatus | None]:
-    """Whether there is a log, and how it stands, where it can be read."""
-    try:
-        log = ChangeLog.open(config.log.path)
-        size = sum(segment.payload_bytes for segment in log.segments)
-    except Wal2LakeError as error:
-        problems.append(Problem("log", str(error)))
-        return not isinstance(error, ConfigError), None
-    lsns = LSN(log.start_lsn), LSN(log.last_end_lsn), LSN(log.durable_lsn())
-    return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline)
-
-
-def _applied_lsns(config: Config, names: list[tuple[str, str]], problems: list[Problem]) -> dict[str, LSN | None]:
-    applied: dict[str, LSN | None] = {}
-    for namespace, name in names:
-        try:
-            state = Target.of(config, namespace, name).sink().state()
-        except Wal2LakeError as error:
-            problems.append(Problem("lake", str(error), qualified(namespace, name)))
-            continue
-        applied[qualified(namespace, name)] = None if state is None else LSN(state.applied_lsn)
-    return applied

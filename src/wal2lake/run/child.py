@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
+
+from rich.console import Console
 
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
@@ -36,7 +39,23 @@ def _pipeline(config: Config, stop: threading.Event) -> None:
         run_pipeline(config, stop)
 
 
-ROLES: dict[str, Callable[[Config, threading.Event], None]] = {"capture": _capture, "pipeline": _pipeline}
+def _verify(config: Config, stop: threading.Event) -> None:
+    """It changes nothing, so whoever wants it to stop needs not wait for it; its Java is of its process group."""
+    from wal2lake.run.verifying import verify_lake  # noqa: PLC0415
+
+    def end_when_told() -> None:
+        stop.wait()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=end_when_told, name="stop", daemon=True).start()
+    verify_lake(config, Console(stderr=True))
+
+
+ROLES: dict[str, Callable[[Config, threading.Event], None]] = {
+    "capture": _capture,
+    "pipeline": _pipeline,
+    "verify": _verify,
+}
 
 
 def run_role(role: str, config: Config, stop: threading.Event) -> int:

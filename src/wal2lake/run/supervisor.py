@@ -74,10 +74,14 @@ class Supervisor:
         for child in self.children.values():
             child.start(self.config)
 
+    def pids(self) -> dict[str, int]:
+        """Of the children that live, by role."""
+        pids = {role: child.pid for role, child in self.children.items()}
+        return {role: pid for role, pid in pids.items() if pid is not None}
+
     def progress(self) -> tuple[Progress, str]:
         """How far both are, and what is worth telling: why one is started again, or what it waits for."""
-        pids = {role: child.pid for role, child in self.children.items()}
-        progress = read_progress(self.config.log.path, {role: pid for role, pid in pids.items() if pid is not None})
+        progress = read_progress(self.config.log.path, self.pids())
         pipeline_waits_for = progress.pipeline_reason if progress.pipeline_state == "waiting" else None
         note = self.note or self.children["capture"].waits_for(progress.capture_state) or pipeline_waits_for
         return progress, note or ""

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from wal2lake.changelog.events import Events, Level
 from wal2lake.config import Config
+from wal2lake.monitor.verified import VerifyRecord
 from wal2lake.spark.session import build_session
 from wal2lake.verify import VerifyReport, verify
 from wal2lake.verify.report import HEADINGS
@@ -21,20 +22,24 @@ _TICK_S = 0.1
 
 
 def verify_lake(config: Config, console: Console, tables: Sequence[str] | None = None) -> VerifyReport:
-    """Compare every table (or ``tables``, as schema.table) with its source at one LSN."""
+    """Compare every table (or ``tables``, as schema.table) with its source at one LSN, and leave word of the result."""
+    record = VerifyRecord(config.log.path)
     said: list[str] = []
 
     def say(text: str) -> None:
         """Verify says what it waits for as often as it looks; only news are worth a line."""
         if said[-1:] != [text]:
             said.append(text)
+            record.said(text)
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    session = build_session(config)
-    try:
-        report = verify(config, session, tables, say=say)
-    finally:
-        session.stop()
+    with record.recording():
+        session = build_session(config)
+        try:
+            report = verify(config, session, tables, say=say)
+        finally:
+            session.stop()
+        record.found(report, whole=tables is None)
     _tell(config, report)
     return report
 

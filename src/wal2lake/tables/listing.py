@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ListedTable:
     """``state`` in the document's words, or skipped; ``since`` (ISO 8601, UTC) and ``reason`` why it is left out or was
-    last read anew, else ''; ``needs_lsn``: from where the log keeps its changes for this table alone."""
+    last read anew, else ''; ``needs_lsn``: from where the log keeps its changes for this table alone;
+    ``schema_versions``: how many of its schemas the lake table has followed."""
 
     table: str
     state: str
     since: str
     needs_lsn: LSN | None
     reason: str
+    schema_versions: int = 0
 
 
 class ListedTables(list[ListedTable]):
@@ -53,4 +55,4 @@ def _listed(name: str, state: TableState) -> ListedTable:
     why = state.quarantine or state.anew
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(why.since)) if why else ""
     reason = "" if why is None else why.reason if why is state.quarantine else f"Read anew: {why.reason}"
-    return ListedTable(name, stage, since, state.needs_lsn, reason)
+    return ListedTable(name, stage, since, state.needs_lsn, reason, len(state.followed.digests))
