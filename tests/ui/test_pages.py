@@ -16,9 +16,10 @@ import pytest
 from tests.ui.conftest import Open
 from tests.ui.shown import REASON, SLOT, Shown
 from wal2lake.changelog.documents import write_document
+from wal2lake.changelog.events import Events
 from wal2lake.lsn import LSN
 from wal2lake.monitor.problem import Problem
-from wal2lake.monitor.watch import Sample, Watcher, wal_kept
+from wal2lake.monitor.watch import Sample, Watcher, remembered, wal_kept
 from wal2lake.names import printable, qualified
 from wal2lake.ui.plots import HEIGHT, WIDTH, plot
 from wal2lake.ui.words import few
@@ -175,8 +176,10 @@ def test_a_name_is_text_wherever_it_is_shown(tmp_path: Path, open_page: Open) ->
     shown = Shown(tmp_path, tables)
     said = write_document({"state": "done", "ts": 1.0, "tables": results})
     (tmp_path / "log" / "status" / "verify.json").write_bytes(said)
+    for name, full in names.items():
+        Events(shown.config.log.path, "pipeline", "wal2lake").record("quarantined", f"Of {name}.", table=full)
     page = open_page(shown, actions=True)
-    for path in ("/", "/tables", "/verify", "/log"):
+    for path in ("/", "/tables", "/verify", "/log", "/events"):
         assert_harmless(page.get(path).text, NAMES if path != "/log" else ())
     for name, full in names.items():
         for path in ("/table?name=", "/ask?wish=skip&name=", "/table?name=nobody.", "/tables?q="):
@@ -218,6 +221,22 @@ def test_verify_shows_what_differs(shown: Shown, open_page: Open) -> None:
     assert "Nothing was compared yet" in well_formed(page.get("/verify").text)
 
 
+def test_events_are_told_newest_first_by_kind_and_table(shown: Shown, open_page: Open) -> None:
+    events = Events(shown.config.log.path, "pipeline", "wal2lake")
+    events.record("started", "The pipeline started.")
+    events.record("quarantined", "A value cannot be held.", level="error", table="shop.orders")
+    events.record("batch", "34 changes.")
+    page = open_page(shown)
+    said = well_formed(page.get("/events").text)
+    assert said.index("A value cannot be held.") < said.index("The pipeline started.") and "34 changes." not in said
+    assert "34 changes." in well_formed(page.get("/events?kind=batch").text)
+    assert page.get("/events?kind=nonsense").status_code == 404
+    of_table = well_formed(page.get("/events?table=shop.orders").text)
+    assert "A value cannot be held." in of_table and "The pipeline started." not in of_table
+    assert "Lately" in well_formed(page.get("/").text)
+    assert "What happened to it" in well_formed(page.get("/table?name=shop.orders").text)
+
+
 def test_the_log_page_tells_who_keeps_it(shown: Shown, open_page: Open) -> None:
     said = well_formed(open_page(shown).get("/log").text)
     assert "Nobody reads it yet" in said and "There is none yet." in said
@@ -246,6 +265,16 @@ def test_a_plot_stays_in_its_box_and_has_a_gap_where_nothing_was_known() -> None
     empty = plot([], lambda s: s.lag_s)
     assert (empty.line, empty.area, empty.peak) == ("", "", None)
     assert plot([_sample(1.0, 0.0)], lambda s: s.changes_per_s).top == 1
+
+
+def test_what_was_applied_before_anybody_looked_is_remembered(shown: Shown) -> None:
+    assert remembered(shown.config) == []
+    events = Events(shown.config.log.path, "pipeline", "wal2lake")
+    for changes in (300, 700):
+        events.record("batch", "Some.", changes=changes)
+    [sample] = remembered(shown.config)
+    assert (sample.changes_per_s, sample.lag_s, sample.wal_kept) == (100.0, None, None)
+    assert Watcher(shown.config, read_places=shown.places).look.history[0] == sample
 
 
 def test_wal_kept_and_the_time_until_the_slot_is_lost() -> None:

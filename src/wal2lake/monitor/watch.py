@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from wal2lake.changelog.events import read_events
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.status import CaptureStatus
 from wal2lake.config import Config
@@ -28,6 +29,8 @@ from wal2lake.postgres.slots import SlotState
 _LOOK_S, _PLACES_S = 1.0, 5.0
 _SAMPLE_S = 2.0
 KEPT_S = 3600.0
+_BATCHES_S = 10.0  # over which what batches applied is taken to be even
+_MOST_BATCHES = 5000
 _RATE_S = 600.0  # over which the server's WAL is taken to grow evenly
 _LAKE_SHARE = 0.1  # of the time, for asking the lake's tables
 _logger = logging.getLogger(__name__)
@@ -86,7 +89,7 @@ class Watcher:
         self._read_places = read_places or PlacesReader(config, _LAKE_SHARE).read
         self._places = Places(None, None, None, {}, False, ())
         self._places_at: float | None = None
-        self._history: deque[Sample] = deque(maxlen=int(KEPT_S / _SAMPLE_S))
+        self._history: deque[Sample] = deque(remembered(config), maxlen=int(KEPT_S / _SAMPLE_S))
         self._received: tuple[float, int, int] | None = None
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -157,6 +160,24 @@ class Watcher:
                     _logger.warning("What is shown cannot be brought up to date: %s", error)
                 failed = True
             self._ended.wait(every_s)
+
+
+def remembered(config: Config) -> list[Sample]:
+    """How many changes were applied in the hour before anybody looked, by the batches that were told of."""
+    now = time.time()
+    batches = read_events(
+        config.log.path, limit=_MOST_BATCHES, pipeline=config.pipeline.name, kinds={"batch"}, since=now - KEPT_S
+    )
+    if not batches:
+        return []
+    changes = [0] * (int((now - batches[0].ts) / _BATCHES_S) + 1)
+    for batch in batches:
+        changes[min(len(changes) - 1, int((batch.ts - batches[0].ts) / _BATCHES_S))] += int(batch.values.get("changes", 0))
+    began = batches[0].ts
+    return [
+        Sample(began + number * _BATCHES_S, count / _BATCHES_S, 0.0, None, 0, None, None)
+        for number, count in enumerate(changes)
+    ]
 
 
 def wal_kept(slot: SlotState | None, server_lsn: LSN | None, history: Iterable[Sample]) -> WalKept | None:

@@ -7,7 +7,7 @@ does, by the same function. What goes wrong is a page with the sentence that a c
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast, get_args
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from wal2lake.changelog.events import KINDS, Event, read_events
 from wal2lake.changelog.requests import Wish
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError, Wal2LakeError
@@ -36,6 +37,7 @@ from wal2lake.ui.words import FOLDER, environment
 
 _BUSIEST = 8  # tables on the overview
 _MOST_ROWS = 200  # on the page of tables
+_LATELY, _MOST_EVENTS = 5, 200
 _WISHES: tuple[Wish, ...] = get_args(Wish)
 _logger = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ def build_app(
         Route("/verify", pages.verify),
         Route("/verify", pages.start_verify, methods=["POST"]),
         Route("/log", pages.log),
+        Route("/events", pages.events),
         Route("/ask", pages.confirm),
         Route("/ask", pages.ask, methods=["POST"]),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
@@ -90,6 +93,7 @@ class Pages:
             lag=plot(history, lambda sample: sample.lag_s),
             kept=plot(history, lambda sample: sample.wal_kept),
             plot_size=(WIDTH, HEIGHT),
+            events=self._newest_events(_LATELY),
         )
 
     def tables(self, request: Request) -> Response:
@@ -118,6 +122,7 @@ class Pages:
             asked=request.query_params.get("asked"),
             verified=verified.tables.get(row.name) if verified else None,
             append=self._config.lake.mode == "append",
+            events=self._newest_events(_LATELY, table=row.name),
         )
 
     def verify(self, request: Request) -> Response:
@@ -133,6 +138,22 @@ class Pages:
 
     def log(self, request: Request) -> Response:
         return self._page("log.html", self._watcher.look, log=self._documents.log())
+
+    def events(self, request: Request) -> Response:
+        kind, table = request.query_params.get("kind", ""), request.query_params.get("table", "")
+        if kind and kind not in KINDS:
+            raise HTTPException(404, "There is no such kind of event. There are " + ", ".join(KINDS) + ".")
+        kinds = {kind} if kind else set(KINDS) - {"batch"}
+        found = self._newest_events(_MOST_EVENTS, kinds, table or None)
+        return self._page(
+            "events.html", self._watcher.look, events=found, kind=kind, table=table, kinds=KINDS, most=_MOST_EVENTS
+        )
+
+    def _newest_events(self, most: int, kinds: Collection[str] | None = None, table: str | None = None) -> list[Event]:
+        """The newest first; batches only where they are asked for."""
+        chosen = set(KINDS) - {"batch"} if kinds is None else kinds
+        place, pipeline = self._config.log.path, self._config.pipeline.name
+        return read_events(place, limit=most, pipeline=pipeline, kinds=chosen, table=table)[::-1]
 
     # -- acting
 
