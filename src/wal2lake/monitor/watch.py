@@ -172,7 +172,8 @@ def remembered(config: Config) -> list[Sample]:
         return []
     changes = [0] * (int((now - batches[0].ts) / _BATCHES_S) + 1)
     for batch in batches:
-        changes[min(len(changes) - 1, int((batch.ts - batches[0].ts) / _BATCHES_S))] += int(batch.values.get("changes", 0))
+        place = min(len(changes) - 1, int((batch.ts - batches[0].ts) / _BATCHES_S))
+        changes[place] += int(batch.values.get("changes", 0))
     began = batches[0].ts
     return [
         Sample(began + number * _BATCHES_S, count / _BATCHES_S, 0.0, None, 0, None, None)
