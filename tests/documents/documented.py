@@ -13,8 +13,9 @@ from tests.documents.reference import api, slot_fields
 from tests.documents.settings import sections
 from wal2lake import errors
 from wal2lake.errors import Wal2LakeError
+from wal2lake.monitor.places import LogStatus
 from wal2lake.monitor.progress import Progress, TableProgress
-from wal2lake.monitor.status import LogStatus, Status
+from wal2lake.monitor.status import Status
 
 DOCS = Path(__file__).parents[2] / "docs"
 _ROW = re.compile(r"^\| `([^`]+)` \|.* \| (.+) \|$", re.M)

@@ -17,8 +17,9 @@ from tests.documents.manual import manual
 from tests.documents.settings import settings
 from wal2lake import client, decoding
 from wal2lake.lsn import LSN
+from wal2lake.monitor.places import LogStatus
 from wal2lake.monitor.progress import Progress, TableProgress
-from wal2lake.monitor.status import LogStatus, Status
+from wal2lake.monitor.status import Status
 from wal2lake.postgres.slots import SlotState
 
 ROOT: Final = Path(__file__).parents[2]
