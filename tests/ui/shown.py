@@ -56,7 +56,7 @@ class Shown:
 
     def places(self) -> Places:
         """What a look at server, log and lake found."""
-        log = LogStatus(3, 1234, LSN(0x1000), LSN(0x3000), LSN(0x3000))
+        log = LogStatus(3, 1234, LSN(0x1000), LSN(0x3000), LSN(0x3000), 1)
         applied = {name: LSN(0x2F00) for name in self.tables}
         return Places(LSN(0x3100), self.slot, log, applied, True, self.problems)
 

@@ -155,6 +155,7 @@ def test_a_table_has_its_page_with_what_keeps_it(shown: Shown, open_page: Open) 
         "What keeps it A value cannot be held." in said and "Schemas followed 2" in said and "Verified not yet" in said
     )
     assert re.findall(r'href="/ask\?name=shop.orders&amp;wish=(\w+)"', text) == ["retry", "resync", "skip"]
+    assert re.findall(r"wish=(\w+)", page.get("/table?name=shop.items").text) == ["resync", "skip"]
     assert page.get("/table?name=shop.nobody").status_code == 404
     for wish in ("retry", "resync", "skip"):
         assert "Cancel" in well_formed(page.get(f"/ask?name=shop.orders&wish={wish}").text)

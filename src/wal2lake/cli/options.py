@@ -12,6 +12,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,6 +65,7 @@ _SPARK: dict[str, Any] = {
     "spark_conf": Annotated[list[str] | None, _option("A Spark setting NAME=VALUE; may be repeated.", "--conf")],
 }
 _SAYING = {"source.dsn", "log.path"}  # with either, a command knows what to work on
+_VARIABLES = tuple(f"WAL2LAKE_{section.name.upper()}_" for section in fields(Config))
 _LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGDATABASE", "PGUSER")
 _PLACES = {
     "dsn": "source.dsn",
@@ -145,7 +147,7 @@ def _require_said(overrides: Mapping[str, Any]) -> None:
 
     Raises ConfigError where nothing does. Where libpq's variables alone name a server, the rest is worth a word.
     """
-    if _SAYING & set(overrides) or any(name.startswith("WAL2LAKE_") for name in os.environ):
+    if _SAYING & set(overrides) or any(name.startswith(_VARIABLES) for name in os.environ):
         return
     here = Path.cwd()
     missing = f"There is no {DEFAULT_FILE} in {here}"

@@ -12,6 +12,7 @@ from wal2lake.monitor.progress import Progress, TableProgress
 
 TROUBLED = ("missing", "quarantined")
 _ORDER = ("missing", "quarantined", "snapshot", "waiting", "catching_up", "streaming", "unpublished", "skipped")
+_TELLING = 0.02  # of a copy; before that nobody can tell how long the rest takes
 _COPIED = ("snapshot", "waiting")
 
 
@@ -64,7 +65,7 @@ def count_states(tables: Iterable[TableProgress]) -> dict[str, int]:
 
 
 def ranked(tables: Iterable[TableProgress]) -> list[TableProgress]:
-    """The troubled first, then those that are copied or catch up, then by how much they change, then by name."""
+    """The troubled first, then those that are copied or catch up, then by about how much they change, by name."""
     return sorted(tables, key=_rank)
 
 
@@ -83,7 +84,8 @@ def copied_share(tables: Iterable[TableProgress]) -> float:
 
 
 def _rank(table: TableProgress) -> tuple[int, float, str]:
-    place, weight = _ORDER.index(table.state), table.changes_per_s
+    place = _ORDER.index(table.state)
+    weight = float(len(str(int(table.changes_per_s))))  # by its digits alone, or rows would change places all the time
     if is_copied(table):
         share = copied_share([table])
         weight = share if share < 1 else -1.0  # what is read whole only waits for the others
@@ -96,12 +98,13 @@ def _copying(progress: Progress) -> Copying | None:
     copied: Sequence[TableProgress] = [table for table in progress.tables if is_copied(table)]
     if not copied or not progress.pipeline_lives:
         return None
+    share = copied_share(copied)
     left, rate = sum(table.bytes_total - table.bytes_read for table in copied), progress.bytes_read_per_s
     return Copying(
         done=sum(table.chunks_done == table.chunks_total > 0 for table in copied),
         tables=len(copied),
         rows=sum(table.rows_read for table in copied),
-        share=copied_share(copied),
+        share=share,
         rows_per_s=progress.rows_read_per_s,
-        left_s=left / rate if rate > 0 else None,
+        left_s=left / rate if rate > 0 and share >= _TELLING else None,
     )

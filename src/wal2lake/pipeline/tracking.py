@@ -34,8 +34,10 @@ _MOST_SEGMENTS = 300  # that are looked at each second for whose changes are in 
 
 
 class _Count(NamedTuple):
-    """``rows`` of a table as counted ``at`` (monotonic seconds), after so many ``changes``; ``there``: it was there."""
+    """``rows`` of a table as counted ``at`` (monotonic seconds), after so many ``changes`` of what was read by
+    ``plan_id``; ``there``: it was there."""
 
+    plan_id: str
     changes: int
     at: float
     rows: int
@@ -211,14 +213,16 @@ class ProgressTracker:
     def _count_rows(self, table: Table, changes: int) -> int:
         """The lake table's rows, counted anew when it has changed and the last count is some seconds old."""
         last, now = self._counts.get(str(table)), time.monotonic()
-        if last is None or (last.changes != changes and now - last.at >= _COUNT_S):
+        plan_id = table.state.landed.plan_id if table.state.landed else ""
+        anew = last is None or last.plan_id != plan_id  # what is read anew takes the place of all rows
+        if anew or last is None or (last.changes != changes and now - last.at >= _COUNT_S):
             try:
                 with errors_of(str(table)):
                     sink = table.target.sink()
                     rows, there = sink.count_rows(), sink.state() is not None
             except (SinkError, DefectError, SparkLostError):  # whoever applies changes to it tells what is wrong
                 rows, there = 0 if last is None else last.rows, False
-            last = self._counts[str(table)] = _Count(changes, now, rows, there)
+            last = self._counts[str(table)] = _Count(plan_id, changes, now, rows, there)
         return last.rows
 
     def _state(self, table: Table) -> TableStage:

@@ -121,7 +121,6 @@ class Pages:
             row=row,
             asked=request.query_params.get("asked"),
             verified=verified.tables.get(row.name) if verified else None,
-            append=self._config.lake.mode == "append",
             events=self._newest_events(_LATELY, table=row.name),
         )
 

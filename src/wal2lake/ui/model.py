@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from wal2lake.changelog.consumers import list_consumers
 from wal2lake.changelog.format import SegmentInfo
-from wal2lake.changelog.requests import Requests
+from wal2lake.changelog.requests import Requests, Wish
 from wal2lake.config import Config
 from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
@@ -64,6 +64,13 @@ class Row:
         """In the lake; while it is copied, read so far."""
         known = self.progress.rows
         return self.progress.rows_read if is_copied(self.progress) and not known else known
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """What can be wanted of it as it stands."""
+        left_out = self.state in ("quarantined", "skipped")
+        retry: tuple[Wish, ...] = ("retry",) if left_out else ()
+        return (*retry, "resync") if self.state == "skipped" else (*retry, "resync", "skip")
 
     @property
     def troubled(self) -> bool:

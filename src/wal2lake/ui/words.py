@@ -32,6 +32,7 @@ def environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )

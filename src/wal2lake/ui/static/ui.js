@@ -47,7 +47,9 @@
 
   function show(text) {
     const fresh = new DOMParser().parseFromString(text, "text/html");
+    const focused = document.activeElement;
     for (const id of ["main", "foot"]) become(document.getElementById(id), fresh.getElementById(id));
+    if (focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true }); // it moved
     document.title = fresh.title;
     shownAt = new Date();
     away.hidden = true;
