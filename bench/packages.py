@@ -63,9 +63,10 @@ def main(argv: list[str]) -> int:
         built = [_build(Path(folder) / name, umask, age) for name, umask, age in (("one", 0o022, 0), ("two", 0o077, 9))]
         same = _compare(*built)
         _keep(built[0], chosen.out)
-        found = {name: _try(name, built[0], Path(folder), chosen.out) for name in chosen.extra or TRIED}
-    for name, faults in found.items():
-        print(f"{name}: {'; '.join(faults) or 'installs and runs'}")
+        found = {}
+        for name in chosen.extra or TRIED:
+            found[name] = _try(name, built[0], Path(folder), chosen.out)
+            print(f"{name}: {'; '.join(found[name]) or 'installs and runs'}", flush=True)
     print(f"wheel and sdist built twice: {'the same bytes' if same else 'THEY DIFFER'}")
     good = sum(not faults for faults in found.values())
     print(f"environments that install and run: {good} / {len(found)} (bar: all)")

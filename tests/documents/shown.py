@@ -40,9 +40,9 @@ class Shown:
 
 
 def pages() -> list[Path]:
-    """The pages whose blocks count: docs/protocol has bytes, which tests/vectors holds to what was sent."""
+    """README and docs/; but docs/protocol has bytes, which tests/vectors holds to what was sent."""
     docs = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "protocol" not in page.parts]
-    return [*sorted(ROOT.glob("*.md")), *docs]
+    return [ROOT / "README.md", *docs]
 
 
 def shown() -> list[Shown]:
