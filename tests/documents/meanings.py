@@ -14,6 +14,7 @@ STATUS: Final = {
     "applied": "for each published table, by name, the LSN in its last commit; null when it is not in the lake",
 }
 LOG: Final = {
+    "timeline": "the server's timeline that the log is on",
     "segments": "how many segments there are",
     "size": "the messages in them, before compression (bytes)",
     "start_lsn": "where the log begins; what ended before is not in it",
@@ -31,6 +32,9 @@ PROGRESS: Final = {
     "pipeline_reason": "what it waits for, or what ended it",
     "durable_lsn": "what capture has made durable",
     "applied_lsn": "up to where the lake has everything",
+    "pipeline_doing": "what it is at, while it is `starting`",
+    "rows_read_per_s": "how fast tables are copied, of all that are: rows in a second",
+    "bytes_read_per_s": "the same in bytes of their heaps",
     "lag_bytes": "WAL that the log has and the lake does not (bytes)",
     "lag_s": "the age of the oldest commit that is not applied (s); null while no pipeline runs",
     "tables": "an object a table",
@@ -41,6 +45,9 @@ TABLE: Final = {
     "rows": "rows of the lake's table; null when they are not known",
     "chunks_done": "chunks of its snapshot that are read",
     "chunks_total": "chunks that its snapshot has",
+    "rows_read": "rows read so far, while it is copied",
+    "bytes_read": "bytes of its heap that are read, a chunk at a time",
+    "bytes_total": "bytes that its heap has",
     "applied_lsn": "up to where its changes are applied",
     "changes": "changes applied since the pipeline's process began",
     "changes_per_s": "how many of them in a second, lately",
