@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from contextlib import closing
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -176,6 +177,50 @@ def test_a_large_transaction_goes_into_the_file_piece_by_piece(tmp_path: Path, m
     assert len(set(sizes)) > 2
     told = [json.loads(line)["message"] for line in (tmp_path / "lines").read_text().splitlines()]
     assert told == [type(message).__name__ for message in STREAM]
+
+
+@pytest.mark.parametrize("more", [100, 20_000])
+@pytest.mark.parametrize("make", [RawOutput, JsonLinesOutput, partial(json_output, options=PgoutputOptions(("p",)))])
+def test_a_full_disk_leaves_what_was_whole(tmp_path: Path, make: Callable[[Path], RawOutput], more: int) -> None:
+    """Also where the write fails in the midst of a line; what is buffered then is not written behind it."""
+    path = tmp_path / "lines"
+    *whole, begin, insert = (
+        XLogData(LSN(16), LSN(16), 0, write_message(message)) for message in [*STREAM, Begin(LSN(80), 0, 10), INSERT]
+    )
+    sizes, one = list[int](), tmp_path / "one"
+    with closing(make(one)) as output:
+        for messages in (whole, [begin], [insert]):
+            _write(output, *messages)
+            sizes.append(one.stat().st_size)
+    output = make(path)
+    _write(output, *whole)
+    with _no_file_larger_than(sizes[0] + more), pytest.raises(LogFullError, match=str(path)):
+        _write(output, begin)
+        for _ in range(1000):
+            _write(output, *[insert] * 7)
+    for call in (output.sync, output.close):
+        with pytest.raises(LogFullError):  # nothing of it is acknowledged
+            call()
+    left = path.read_bytes()
+    assert left.startswith(one.read_bytes()[: sizes[0]])
+    flushed = [sizes[0], *range(sizes[1], sizes[1] + more, 7 * (sizes[2] - sizes[1]))]
+    assert len(left) in ([sizes[0]] if output.computes else flushed)
+
+
+def _write(output: RawOutput, *messages: XLogData) -> None:
+    for message in messages:
+        output.write(message)
+    output.flush()
+
+
+@contextmanager
+def _no_file_larger_than(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_an_end_that_writes_nothing_ends_what_is_in_the_file(tmp_path: Path) -> None:

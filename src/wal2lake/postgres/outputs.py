@@ -7,13 +7,17 @@ Source: PostgreSQL documentation, "pg_recvlogical".
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
+from wal2lake.errors import Wal2LakeError
 from wal2lake.files import flush_file, writing
 from wal2lake.lsn import LSN
 from wal2lake.wire.replication import XLogData
@@ -22,15 +26,24 @@ STDOUT = "-"
 
 
 class RawOutput:
-    """Each message's bytes and a newline, appended to ``path`` ('-': standard output), as pg_recvlogical does."""
+    """Each message's bytes and a newline, appended to ``path`` ('-': standard output), as pg_recvlogical does.
+
+    A write that fails ends it: each further call raises what the first one did, and a regular file is cut back to what
+    was whole when it was last flushed, for nothing behind that was acknowledged, and the server sends it again.
+    """
 
     computes = False
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
-        self._file = _open(path)
-        self._syncable = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        raw = _open(path)
+        self._file = io.BufferedWriter(raw)
+        found = os.fstat(raw.fileno())
+        self._regular = stat.S_ISREG(found.st_mode)
+        self._size = found.st_size if self._regular else 0  # with what is not flushed yet
+        self._boundary = self._kept = self._size  # where what is whole ends: as written, as flushed
         self._synced = True
+        self._failure: OSError | Wal2LakeError | None = None
 
     @property
     def hold_lsn(self) -> LSN | None:
@@ -45,23 +58,30 @@ class RawOutput:
         """Nothing is remembered between messages."""
 
     def write(self, message: XLogData) -> None:
-        self._append(message.payload + b"\n")
+        self._append_line(message.payload)
 
-    def _append(self, line: bytes) -> None:
-        with writing(self._path):
-            self._file.write(line)
+    def _append_line(self, line: bytes) -> None:
+        self._append(line + b"\n")
+        self._boundary = self._size
+
+    def _append(self, data: bytes) -> None:
+        self._size += len(data)
+        with self._writing():
+            self._file.write(data)
         self._synced = False
 
     def flush(self) -> None:
-        with writing(self._path):
+        with self._writing():
             self._file.flush()
+        self._kept = self._boundary
 
     def sync(self) -> None:
-        with writing(self._path):
-            if self._syncable and not self._synced:
+        with self._writing():
+            if self._regular and not self._synced:
                 flush_file(self._file)
             else:
                 self._file.flush()
+        self._kept = self._boundary
         self._synced = True
 
     def close(self) -> None:
@@ -69,9 +89,22 @@ class RawOutput:
         try:
             self.sync()
         finally:
-            if self._file is not sys.stdout.buffer:
-                with writing(self._path):
-                    self._file.close()
+            with writing(self._path):
+                self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with writing(self._path):
+                yield
+        except (OSError, Wal2LakeError) as error:
+            self._failure = error
+            descriptor = self._file.fileno()
+            if self._regular and self._kept < os.fstat(descriptor).st_size <= self._size:  # it is nobody else's now
+                os.ftruncate(descriptor, self._kept)
+            raise
 
 
 class JsonLinesOutput(RawOutput):
@@ -80,12 +113,27 @@ class JsonLinesOutput(RawOutput):
     def write(self, message: XLogData) -> None:
         data = message.payload.decode("utf-8", "backslashreplace")
         line = {"lsn": str(LSN(message.start_lsn)), "data": data}
-        self._append(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self._append_line(json.dumps(line, ensure_ascii=False).encode())
 
 
-def _open(path: str | Path) -> BinaryIO:
+class _Failing(io.FileIO):
+    """What is still buffered when a write has failed is not written behind what was cut back, when it is closed."""
+
+    _failed = False
+
+    def write(self, data: Any, /) -> int | None:
+        if self._failed:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError:
+            self._failed = True
+            raise
+
+
+def _open(path: str | Path) -> _Failing:
     if str(path) == STDOUT:
-        return sys.stdout.buffer
+        return _Failing(sys.stdout.fileno(), "wb", closefd=False)
     with writing(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    return os.fdopen(descriptor, "wb")
+    return _Failing(descriptor, "wb")

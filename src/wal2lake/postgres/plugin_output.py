@@ -1,14 +1,13 @@
 """What recv writes where an output plugin of our own decodes: a line per piece, whole transactions only.
 
 The plugin's pieces are gathered and handed on with each batch. A regular file is cut back to the end of its last whole
-transaction wherever one is torn: when the connection is lost, when the plugin fails, at the end. The server sends that
-transaction again, and so it stands in the file once. A pipe cannot be cut back.
+transaction wherever one is torn: when the connection is lost, when the plugin or a write fails, at the end. The server
+sends that transaction again, and so it stands in the file once. A pipe cannot be cut back.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +34,6 @@ class PluginOutput(RawOutput):
 
     def __init__(self, path: str | Path, make: Make, *, as_json: bool = False) -> None:
         super().__init__(path)
-        found = os.fstat(self._file.fileno())
-        self._regular = stat.S_ISREG(found.st_mode)
-        self._size = self._boundary = found.st_size if self._regular else 0
         self._lines: list[bytes] = []
         self._whole: int | None = None  # how many of them end whole transactions; None: none ended since they were put
         self._working = self._signalled = False
@@ -104,16 +100,16 @@ class PluginOutput(RawOutput):
         """Cut off what is torn, shut the plugin down, sync and close."""
         try:
             self._cut_torn()
-            self.decoder.close()
         finally:
-            super().close()
+            try:
+                self.decoder.close()
+            finally:
+                super().close()
 
     def _write_lines(self, lines: list[bytes]) -> None:
         if lines:
             lines.append(b"")
-            data = b"\n".join(lines)
-            self._append(data)
-            self._size += len(data)
+            self._append(b"\n".join(lines))
 
     def _cut_torn(self) -> None:
         """Forget what belongs to no whole transaction, in the file too, if it can be: a file that somebody else has
@@ -132,7 +128,7 @@ class PluginOutput(RawOutput):
             if size == self._size:
                 os.ftruncate(descriptor, self._boundary)
                 size = os.lseek(descriptor, self._boundary, os.SEEK_SET)
-        self._size = self._boundary = size
+        self._size = self._boundary = self._kept = size
 
 
 def json_output(path: str | Path, options: PgoutputOptions) -> PluginOutput:
