@@ -6,6 +6,7 @@ command line is made of takes a good part of a second, and fails where there is 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -23,6 +24,7 @@ _NO_LIBPQ = "pq wrapper"  # psycopg is pure Python as it comes, and looks for a 
 def main() -> None:
     """Run the command line and exit with the documented code (docs/errors.md)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_what_is_closed()
     from wal2lake.cli.interrupts import answering_signals  # noqa: PLC0415
     from wal2lake.errors import InterruptedByUser  # noqa: PLC0415
     from wal2lake.signals import interrupt, on_signals  # noqa: PLC0415
@@ -35,6 +37,18 @@ def main() -> None:
                 _exit(InterruptedByUser("Interrupted."))
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the interpreter is ending, and would answer by a traceback
+
+
+def _open_what_is_closed() -> None:
+    """A daemon may have closed the standard streams: they lead nowhere then, and no file opened later is one."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+            stream = open(number, mode, closefd=False)  # noqa: SIM115 - as long as the process lives
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def _command_line() -> Callable[[], None]:

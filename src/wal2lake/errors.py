@@ -191,6 +191,6 @@ class PluginError(Wal2LakeError):
 
 
 class InterruptedByUser(Wal2LakeError):
-    """Ctrl-C or SIGTERM ended the command before its work was done."""
+    """Ctrl-C, SIGTERM or SIGHUP ended the command before its work was done."""
 
     exit_code = 130

@@ -1,4 +1,6 @@
-"""SIGINT and SIGTERM, heard in one way: they act in a block, and what held before it holds again after it.
+"""SIGINT, SIGTERM and SIGHUP, heard in one way: they act in a block, and what held before it holds again after it.
+
+SIGHUP, which a terminal sends when it is closed, is left alone where it is ignored: nohup has a command live on.
 
 What a handler raises is KeyboardInterrupt, which is no Exception: nobody who collects errors takes it for one of them.
 """
@@ -11,26 +13,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
+_HANGUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+ENDING = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 _Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
 def on_signals(act: Callable[[], object]) -> Iterator[None]:
-    """Either signal calls ``act`` in the main thread, which has to be the one that enters the block. What ``act``
-    raises is raised where that thread is."""
+    """Each of these signals calls ``act`` in the main thread, which has to be the one that enters the block. What
+    ``act`` raises is raised where that thread is."""
     with _handlers({number: lambda _number, _frame: act() for number in ENDING}):
         yield
 
 
 def interrupt() -> None:
-    """What either signal does to a command that has no end of its own to come to."""
+    """What such a signal does to a command that has no end of its own to come to."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def stop_on_signals(signalled: Callable[[], bool] = lambda: False) -> Iterator[threading.Event]:
-    """An event that either signal sets, for an end in good order; a second signal changes nothing.
+    """An event that such a signal sets, for an end in good order; a second signal changes nothing.
 
     Where ``signalled`` says True, an output plugin's code runs, which may take minutes and knows nothing of us: there
     they raise KeyboardInterrupt as well.

@@ -142,6 +142,26 @@ def test_a_consumer_is_seen_and_forgotten(tmp_path: Path) -> None:
     assert log.released() == {}
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path, closed: str) -> None:
+    ChangeLog.create(tmp_path / "log", IDENTITY)
+    for arguments in (["log", "consumers", "--json", "--log", "log"], ["--version"], ["init", "made.toml"]):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "wal2lake", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done
+    assert "Wrote" not in (tmp_path / "made.toml").read_text()
+
+
+def test_a_full_disk_under_the_output_is_told_as_that(tmp_path: Path) -> None:
+    ChangeLog.create(tmp_path / "log", IDENTITY).release("old", 0x2000)
+    for format_ in ([], ["--json"]):
+        command = [sys.executable, "-m", "wal2lake", "log", "consumers", "--log", "log", *format_]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, "The output cannot be written" in done.stderr) == (13, True), done.stderr
+        assert "Traceback" not in done.stderr and "Exception" not in done.stderr, done.stderr
+
+
 def test_init_keeps_the_file_to_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.touch(mode=0o644)

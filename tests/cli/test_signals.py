@@ -19,6 +19,7 @@ from tests.cli.commands import COMMANDS, FIFO, JAVA, LEAVES, SERVER, start, word
 from tests.spark_source.test_java import make_java
 from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.signals import ENDING
 
 ANSWERS = ("Ending … Ctrl-C again ends at once.", "Ctrl-C again ends at once; nothing is lost either way.")
 # Spark's launcher is told to start this again, as the JVM, which then never answers.
@@ -28,8 +29,7 @@ case "$*" in
     *) echo $$ > {folder}/pid; touch {folder}/stuck; exec sleep 600 ;;
 esac
 """
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-CASES = [(name, SIGNALS[number % 2]) for number, name in enumerate(COMMANDS)]
+CASES = [(name, ENDING[number % len(ENDING)]) for number, name in enumerate(COMMANDS)]
 PATIENT = [name for name, called in COMMANDS.items() if called.patient and called.waits_for is SERVER]
 
 
@@ -132,6 +132,17 @@ def test_a_second_signal_ends_at_once_what_waits_on(tmp_path: Path, listener: so
     waiting.signal(signal.SIGINT)
     code, said = waiting.end()
     assert (code, "Traceback" in said) == (0 if name == "run" else 130, False), said
+
+
+@pytest.mark.parametrize(("handler", "ends"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)])
+def test_a_closed_terminal_ends_what_nohup_does_not_keep(handler: signal.Handlers, ends: bool) -> None:
+    program = "import signal; from wal2lake.signals import ENDING; print(signal.SIGHUP in ENDING)"
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert done.stdout == f"{ends}\n".encode()
 
 
 @pytest.mark.parametrize("module", ["psycopg", "typer", "wal2lake.cli.running"])

@@ -77,6 +77,15 @@ def test_sqlstate_and_source_function_decide(sqlstate: str, function: str, kind:
     assert sqlstate in error.message
 
 
+def test_of_a_state_of_the_server_detail_and_hint_are_told() -> None:
+    further = ("This replication slot is being synchronized from the primary server.", "Use the primary.")
+    said = 'cannot use replication slot "s" for logical decoding'
+    told = reported("55000", said, "CreateDecodingContext", further).message
+    synced = "This replication slot is being synchronized from the primary server. Use the primary"
+    assert told == f"PostgreSQL says: {said}. {synced} (SQLSTATE 55000)."
+    assert "4711" not in str(reported("23505", "duplicate key", "_bt_check_unique", ("Key (id)=(4711) exists.", "")))
+
+
 def test_what_is_too_large_to_be_sent_is_known_by_words_that_no_locale_translates() -> None:
     assert type(reported("XX000", "invalid memory alloc request size 1258291203", "palloc")) is TooLargeError
 

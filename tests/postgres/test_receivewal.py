@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from wal2lake.errors import ConnectError, InterruptedByUser, Wal2LakeError
+from wal2lake.errors import ConnectError, InterruptedByUser, ProtocolError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.testing.walsender import FakeWalsender
 
 pytestmark = pytest.mark.server
 
@@ -120,3 +121,13 @@ def test_nothing_is_no_position(server: EmbeddedPostgres, tmp_path: Path) -> Non
     stop = threading.Event()
     stop.set()
     assert receive_wal(server.dsn, tmp_path, stop=stop) is None
+
+
+@pytest.mark.parametrize(("timeline", "switch_point"), [(1, "0/2000000"), (2, "0/3000000")])
+def test_a_timeline_that_cannot_follow_is_refused(tmp_path: Path, timeline: int, switch_point: str) -> None:
+    """And not asked for again and again."""
+    answers = {"wal_segment_size": [("16MB",)]}
+    with FakeWalsender(lambda session: session.end_copy([(str(timeline), switch_point)]), answers) as sender:
+        with pytest.raises(ProtocolError, match=f"says that timeline {timeline} follows it at {switch_point}"):
+            receive_wal(sender.dsn, tmp_path)
+        assert len([query for query in sender.queries if query.startswith("START_REPLICATION")]) == 1

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM are answered at once, whatever a command is at; a second one ends it at once.
+"""Ctrl-C, SIGTERM and SIGHUP are answered at once, whatever a command is at; a second one ends it at once.
 
 Python's handlers act in the main thread, between two of its instructions: not while C looks up a name there or writes a
 commit. So a thread listens as well. It says that the signal was heard, unless the command has ended by then. After a

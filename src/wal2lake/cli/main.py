@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ from wal2lake import __version__
 from wal2lake.cli import events, inspect, log, protocol, running, setup, tables
 from wal2lake.cli import ui as page
 from wal2lake.cli.output import print_json, say
-from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.errors import ConfigError, InterruptedByUser, LogFullError, Wal2LakeError
 from wal2lake.extras import missing_extra
 from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.lsn import LSN
@@ -80,7 +81,8 @@ def main() -> None:
             raise
         say(f"wal2lake: {explained}", logging.ERROR)
         if "--json" in sys.argv:
-            print_json({"error": _described(explained)})
+            with suppress(LogFullError, BrokenPipeError):  # it has been said, and may be why it cannot be written
+                print_json({"error": _described(explained)})
         sys.exit(explained.code if isinstance(explained, ChildFailedError) else explained.exit_code)
 
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from wal2lake.errors import LogFullError
+from wal2lake.files import Trouble, trouble
 from wal2lake.lsn import LSN
 from wal2lake.names import printable
 
@@ -30,9 +35,27 @@ class PlainConsole(Console):
         """Every string that is printed, a table's cells and headings included."""
         return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As Rich's. Raises LogFullError where what reads it has no room."""
+        with _telling():
+            super().print(*objects, **options)
+
     def out(self, *objects: Any, **options: Any) -> None:
         """A line as it is, however long."""
-        super().out(*(printable(str(item)) for item in objects), **options)
+        with _telling():
+            super().out(*(printable(str(item)) for item in objects), **options)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """A full disk under the output is not one on which something is kept: what was told is not whole, that is all."""
+    try:
+        yield
+    except OSError as error:
+        if trouble(error) is not Trouble.FULL:
+            raise
+        hint = "What it has is not whole: make room there, and ask again."
+        raise LogFullError(f"The output cannot be written: {os.strerror(error.errno or 0)}.", hint=hint) from error
 
 
 console = PlainConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
@@ -66,5 +89,6 @@ def _plain(value: object) -> object:
 
 def print_json(value: object) -> None:
     """One line of JSON, the last thing a command prints; an LSN is written as PostgreSQL does."""
-    sys.stdout.write(json.dumps(_plain(value), default=str) + "\n")
-    sys.stdout.flush()
+    with _telling():
+        sys.stdout.write(json.dumps(_plain(value), default=str) + "\n")
+        sys.stdout.flush()

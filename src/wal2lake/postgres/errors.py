@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from collections.abc import Sequence
 
 import psycopg
 from psycopg import pq
@@ -208,7 +209,8 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
     diag = failure.diag if isinstance(failure, psycopg.Error) else Diagnostic(failure, "utf-8")
     sqlstate = failure.sqlstate if isinstance(failure, psycopg.Error) else diag.sqlstate
     if sqlstate:
-        return reported(sqlstate, diag.message_primary or "", diag.source_function or "")
+        further = (diag.message_detail or "", diag.message_hint or "")
+        return reported(sqlstate, diag.message_primary or "", diag.source_function or "", further)
     if not isinstance(failure, psycopg.Error):
         return connection_lost(failure.get_error_message())
     if isinstance(failure, psycopg.errors.CancellationTimeout):
@@ -216,8 +218,11 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
     return connection_error(str(failure), failure.pgconn) if connecting else connection_lost(str(failure))
 
 
-def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2LakeError:
-    """The error for an ErrorResponse of the server, by its fields C, M and F."""
+def reported(sqlstate: str, primary: str, source_function: str = "", further: Sequence[str] = ()) -> Wal2LakeError:
+    """The error for an ErrorResponse of the server, by its fields C, M and F.
+
+    ``further``: D and H, which are told where they name a state of the server, and no cell's value.
+    """
     kind, hint = _rule_for(sqlstate, source_function)
     if sqlstate == "55000" and _SLOT_LOST.search(primary):
         kind, hint = _LOST
@@ -225,7 +230,10 @@ def reported(sqlstate: str, primary: str, source_function: str = "") -> Wal2Lake
         kind, hint = TOO_LARGE
     if sqlstate == "22023" and (option := _of_an_option(primary, source_function)) is not None:
         return ConfigError(f"PostgreSQL says: {option} (SQLSTATE {sqlstate}).", hint=_OPTION_HINT)
-    return kind(f"PostgreSQL says: {_harmless(sqlstate, primary)} (SQLSTATE {sqlstate}).", hint=hint)
+    said = _harmless(sqlstate, primary)
+    if sqlstate == "55000":
+        said = ". ".join([said, *(text.rstrip(".") for text in further if text)])
+    return kind(f"PostgreSQL says: {said} (SQLSTATE {sqlstate}).", hint=hint)
 
 
 def _rule_for(sqlstate: str, source_function: str) -> tuple[type[Wal2LakeError], str | None]:

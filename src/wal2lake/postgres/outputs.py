@@ -121,7 +121,7 @@ class _Failing(io.FileIO):
 
     _failed = False
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         if self._failed:
             return memoryview(data).nbytes
         try:

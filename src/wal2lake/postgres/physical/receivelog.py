@@ -168,7 +168,11 @@ class _Receiver:
             return
         with reading_answer("START_REPLICATION"):
             next_timeline, switch_point = rows[0]
-            self.timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
+            timeline, lsn = int(str(next_timeline)), LSN.parse(str(switch_point))
+        if timeline <= self.timeline or lsn > self.written:
+            ended = f"Timeline {self.timeline} ended at {self.written}"
+            raise ProtocolError(f"{ended}, and the server says that timeline {timeline} follows it at {lsn}.")
+        self.timeline = timeline
         self.on_timeline(WalPosition(self.timeline, lsn))
         self.written = self.flushed = LSN(lsn - lsn % self._size)
 
