@@ -20,7 +20,7 @@ TABLE = "public.bench"
 CHANGES = 1_500_000
 TRANSACTIONS = 3
 
-_CREATE = f"""
+CREATE = f"""
 CREATE TABLE {TABLE} (
     id bigint PRIMARY KEY, customer int, name text, quantity int, price numeric(12,2), weight double precision,
     created timestamptz, note text, active bool, token uuid
@@ -43,7 +43,7 @@ def server() -> EmbeddedPostgres:
 
 def create_table(postgres: EmbeddedPostgres) -> None:
     """The table of ten columns that every benchmark uses, and its publication."""
-    postgres.psql(_CREATE)
+    postgres.psql(CREATE)
 
 
 def insert_rows(postgres: EmbeddedPostgres, rows: int = CHANGES, transactions: int = TRANSACTIONS) -> None:

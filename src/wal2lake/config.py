@@ -30,13 +30,15 @@ T = TypeVar("T")
 class SourceConfig:
     """Where the changes come from. ``dsn`` is libpq's (keywords or URI); empty means PGHOST, PGSERVICE …
 
-    ``failover``: standbys that synchronize slots keep this one in step (PostgreSQL 17 and later).
+    ``failover``: standbys that synchronize slots keep this one in step (PostgreSQL 17 and later). ``streaming``: large
+    transactions are taken in before they commit (PostgreSQL 14 and later; from an earlier server, when they do).
     """
 
     dsn: str = field(default="", repr=False)
     publication: str = "wal2lake"
     slot: str = "wal2lake"
     failover: bool = False
+    streaming: bool = False
 
     def __post_init__(self) -> None:
         if not _SLOT_NAME.fullmatch(self.slot):

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,12 +23,13 @@ from wal2lake.config import Config, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
 from wal2lake.testing.embedded import EmbeddedPostgres
 
+_CHANGES = (b"I", b"U", b"D", b"T")
 _PROGRAM = """
 import sys
 from wal2lake.capture import run_capture
 from wal2lake.config import Config
-dsn, name, path = sys.argv[1:]
-source = {"dsn": dsn, "slot": name, "publication": name}
+dsn, name, path, streaming = sys.argv[1:]
+source = {"dsn": dsn, "slot": name, "publication": name, "streaming": streaming == "True"}
 run_capture(Config.from_dict({"source": source, "log": {"path": path, "segment_seconds": 0.05}}))
 """
 
@@ -116,10 +117,18 @@ class World:
             thread.join(30)
             assert not thread.is_alive()
 
-    def spawn(self) -> subprocess.Popen[bytes]:
-        """A capture in a process of its own."""
-        command = [sys.executable, "-c", _PROGRAM, self.server.dsn, self.name, str(self.path)]
+    def spawn(self, source: SourceConfig | None = None) -> subprocess.Popen[bytes]:
+        """A capture in a process of its own; ``source``: with that one's DSN and streaming."""
+        dsn, streaming = (source.dsn, source.streaming) if source else (self.server.dsn, False)
+        command = [sys.executable, "-c", _PROGRAM, dsn, self.name, str(self.path), str(streaming)]
         return subprocess.Popen(command, env=os.environ | {"PYTHONWARNINGS": "error"})
+
+    def captured_changes(self) -> list[bytes]:
+        """Of all committed transactions, however they came: their changes, in the order of the commits."""
+        return [payload for payload in self.captured() if payload[:1] in _CHANGES]
+
+    def expected_changes(self) -> list[bytes]:
+        return [payload for payload in self.expected() if payload[:1] in _CHANGES]
 
     def captured(self) -> list[bytes]:
         """The messages of all committed transactions in the log, but for what a session announces by itself."""
@@ -134,6 +143,17 @@ class World:
             f" 'proto_version', '1', 'publication_names', '{self.name}')"
         )
         return [bytes(data) for (data,) in rows if bytes(data[:1]) not in (b"R", b"Y")]
+
+
+@pytest.fixture
+def short_of_memory(world: World) -> Iterator[Config]:
+    """The world's configuration, for a role whose transactions outgrow logical_decoding_work_mem soon."""
+    role = f"{world.name}_short"
+    world.sql(f"CREATE ROLE {role} LOGIN SUPERUSER")
+    world.sql(f"ALTER ROLE {role} SET logical_decoding_work_mem = '64kB'")
+    dsn = world.server.dsn.replace("user=postgres", f"user={role}")
+    yield replace(world.config, source=replace(world.config.source, dsn=dsn))
+    world.sql(f"DROP ROLE {role}")
 
 
 @pytest.fixture

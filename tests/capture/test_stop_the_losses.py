@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,17 +46,6 @@ ROLLED_BACK = """
 BEGIN; INSERT INTO {0} VALUES (-1, 'x'); SAVEPOINT s; INSERT INTO {0} VALUES (-2, 'x'); RELEASE s;
 INSERT INTO {0} SELECT g, repeat('x', 100) FROM generate_series(10001, 13000) g; ROLLBACK
 """
-
-
-@pytest.fixture
-def short_of_memory(world: World) -> Iterator[Config]:
-    """The world's configuration, for a role whose transactions outgrow logical_decoding_work_mem soon."""
-    role = f"{world.name}_short"
-    world.sql(f"CREATE ROLE {role} LOGIN SUPERUSER")
-    world.sql(f"ALTER ROLE {role} SET logical_decoding_work_mem = '64kB'")
-    dsn = world.server.dsn.replace("user=postgres", f"user={role}")
-    yield replace(world.config, source=replace(world.config.source, dsn=dsn))
-    world.sql(f"DROP ROLE {role}")
 
 
 def test_capture_passes_over_the_abort_of_what_was_never_sent(world: World, short_of_memory: Config) -> None:

@@ -69,6 +69,7 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ("[lake]\npath = 1\n", "lake.path must be text"),
         ("[source]\nfailover = 1\n", "source.failover must be true or false"),
         ('[source]\nfailover = "yes"\n', "source.failover must be true or false"),
+        ('[source]\nstreaming = "parallel"\n', "source.streaming must be true or false"),
         ('[pipeline]\ntext_columns = ["a.b"]\n', "'a.b'. Write schema.table.column"),
         ('[spark]\n"spark.jars" = ["x"]\n', "is a list"),
         ("[log\n", "not valid TOML"),

@@ -43,7 +43,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 _numbers = itertools.count()
 _CHANGES = """
 SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
-    %s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)
+    %s, NULL, NULL, 'publication_names', %s, 'proto_version', '2', 'streaming', %s)
 """
 
 
@@ -59,6 +59,7 @@ class Site:
         self.connection.execute("SET synchronous_commit TO on")  # decoding sees only what is flushed
         self.config = self.configure(folder)
         self.position = 0
+        self.streaming = False
         self.stop = threading.Event()
         self.waiting = Interrupts(self.stop)
         self._writer: LogWriter | None = None
@@ -92,11 +93,11 @@ class Site:
 
     def capture(self) -> None:
         """Move all that has committed into the log, in one segment."""
-        rows = self.connection.execute(_CHANGES, [self.name, "pub"]).fetchall()
+        rows = self.connection.execute(_CHANGES, [self.name, "pub", str(self.streaming)]).fetchall()
         sent = [b"w" + LSN.parse(lsn).to_bytes(8) + bytes(16) + data for lsn, data in rows]
         with nullcontext(self._writer) if self._writer else LogWriter(self.config.log.path, self.identity) as writer:
             for part in filter(None, self.cut(sent)):
-                writer.append(without_headers(part))
+                writer.append(without_headers(part, in_chunk=writer.in_chunk))
 
     @contextmanager
     def one_session(self) -> Iterator[None]:

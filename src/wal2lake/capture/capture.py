@@ -22,7 +22,7 @@ from wal2lake.capture.frames import without_headers
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import check_source, check_started, open_log
 from wal2lake.capture.timeline import require_same
-from wal2lake.capture.unsendable import USUAL, Manner, OneTransaction, require_names
+from wal2lake.capture.unsendable import Manner, OneTransaction, require_names
 from wal2lake.changelog.builder import SEGMENT_BYTES_MAX
 from wal2lake.changelog.events import Events
 from wal2lake.changelog.local import storage_at
@@ -63,7 +63,7 @@ class Capture:
         self._backoff = Backoff(_PAUSE_MIN_S, _PAUSE_MAX_S)
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
-        self._manner = USUAL
+        self._manner = self._usual = Manner(streaming=config.source.streaming)
         self._status = CaptureStatus()
         self._storage = storage_at(config.log.path)
         self._events = Events(self._storage, "capture")
@@ -100,6 +100,7 @@ class Capture:
             except Wal2LakeError as error:
                 if not error.transient:
                     raise
+                self._manner = self._usual if self._manner.usual else self._manner
                 self._back_off(error, stop)
 
     def _record_end(self, state: str, reason: str | None) -> None:
@@ -114,6 +115,9 @@ class Capture:
     def _other_manner(self, error: UnsendableError) -> Manner:
         """How the transaction can be had that the server could not send; ``error`` when there is no way."""
         manner = self._manner.beyond(error, self._config.source.dsn)
+        if manner.usual:
+            logger.warning("%s The next session streams no transaction before its commit.", error.message)
+            return manner
         way = "in binary form" if manner.binary else "with text as the database stores it"
         logger.warning("%s That transaction is read %s.", error.message, way)
         return manner
@@ -140,19 +144,21 @@ class Capture:
 
     def _session(self, writer: LogWriter, stop: threading.Event) -> None:
         """One connection's life."""
-        system, confirmed = check_source(self._config, writer, stop)
+        found = check_source(self._config, writer, stop)
+        if not found.can_stream:
+            self._usual, self._manner = (replace(manner, streaming=False) for manner in (self._usual, self._manner))
         source, manner = self._config.source, self._manner
         only = None if manner.usual else OneTransaction(manner, writer.durable_lsn)
         writer.new_session()
         with ReplicationStream(
             source.dsn,
             source.slot,
-            confirmed,
+            found.confirmed,
             source.publication,
             manner.options,
             buffer_bytes=self._segment_bytes,
             as_stored=manner.as_stored,
-            check=lambda pgconn: require_same(pgconn, system),
+            check=lambda pgconn: require_same(pgconn, found.system),
         ) as stream:
             resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             text = f"Capturing from slot {source.slot} at {writer.durable_lsn}."
@@ -161,7 +167,7 @@ class Capture:
             while not stop.is_set():
                 self._step(stream, writer, resent, only, self._receive_batch(stream))
                 if only is not None and only.over:
-                    self._manner = USUAL
+                    self._manner = self._usual
                     return
             self._step(stream, writer, resent, only, stream.receive(0))
             self._write_status(stream, writer, "stopped")
@@ -181,7 +187,7 @@ class Capture:
         only: OneTransaction | None,
         frames: list[bytes],
     ) -> None:
-        batch = resent.pass_over(without_headers(frames), stream.keepalive_lsn)
+        batch = resent.pass_over(without_headers(frames, in_chunk=writer.in_chunk), stream.keepalive_lsn)
         batch = batch if only is None else only.take(batch)
         if stream.as_stored:
             require_names(batch)
@@ -211,6 +217,7 @@ class Capture:
             server_wal_end=stream.wal_end,
             messages=stream.messages,
             bytes=stream.received_bytes,
+            open_streams=writer.open_streams,
             changes=self._changes,
         )
 

@@ -27,13 +27,13 @@ from typing import NamedTuple
 import numpy as np
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.columnar.headers import BEGIN, COMMIT, DELETE, INSERT, ORIGIN, TRUNCATE, UPDATE, MessageColumns
+from wal2lake.columnar.headers import BEGIN, COMMIT, DELETE, INSERT, STREAM_COMMIT, TRUNCATE, UPDATE, MessageColumns
 from wal2lake.errors import BEGIN_ANEW, ConnectError, LogMismatchError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.messages import Begin, Commit
+from wal2lake.pgoutput.messages import Begin, Commit, StreamCommit
 from wal2lake.postgres.connection import Connection, mapped_errors
 
-_CHANGES = (INSERT, UPDATE, DELETE, TRUNCATE, ORIGIN)
+_CHANGES = (INSERT, UPDATE, DELETE, TRUNCATE)
 _CURE = (
     f"If the newer data directory is at hand, put it back. Otherwise every table must be read again:{{}} {BEGIN_ANEW}."
 )
@@ -89,12 +89,13 @@ class Resent:
         """``messages`` without the changes that the log has.
 
         The transactions around them stay, empty, and so do Relation and Type messages: they are announced only once.
+        So does what is streamed: whether the log has its transaction will be known at its end.
         ``keepalive`` as ReplicationStream.keepalive_lsn. Raises LogMismatchError when the log is of another history.
         """
         if self.over:
             return messages
-        known = np.isin(messages.tag, _CHANGES)
-        for row in messages.rows_of(BEGIN, COMMIT).tolist():
+        known = np.isin(messages.tag, _CHANGES) & (messages.subxid == 0)
+        for row in messages.rows_of(BEGIN, COMMIT, STREAM_COMMIT).tolist():
             self._read_boundary(messages.message(row))
             if self.over:
                 known[row:] = False
@@ -109,8 +110,16 @@ class Resent:
             self._began = message
             if message.final_lsn >= self._durable:
                 self._finish()
-        elif isinstance(message, Commit) and self._began is not None and message.end_lsn > self._held:
-            sent = _Transaction(message.end_lsn, self._began.xid, message.commit_ts)
+        elif isinstance(message, Commit) and self._began is not None:
+            self._compare(_Transaction(message.end_lsn, self._began.xid, message.commit_ts))
+        elif isinstance(message, StreamCommit):
+            if message.commit_lsn >= self._durable:
+                self._finish()
+            else:
+                self._compare(_Transaction(message.end_lsn, message.xid, message.commit_ts))
+
+    def _compare(self, sent: _Transaction) -> None:
+        if sent.end_lsn > self._held:
             expected = self._expected.popleft() if self._expected else None
             if expected != sent:
                 raise _other_history(f"the server has {sent}, where the log has {expected or 'none'}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from wal2lake.capture.history import Resent, check_wal_end
 from wal2lake.capture.timeline import step_to
@@ -36,6 +37,7 @@ from wal2lake.errors import (
 )
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
+from wal2lake.pgoutput.options import PROTO_VERSION_SINCE, STREAMING_PROTO_VERSION
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.findings import Finding
@@ -53,6 +55,7 @@ from wal2lake.retry import retry_while_in_use
 from wal2lake.wire.command_text import quote_identifier
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
+STREAMING_OPTIONS = {"proto_version": "2", "streaming": "on"}
 _FAILOVER_SINCE = 170000
 PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 
@@ -78,8 +81,21 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     return opened
 
 
-def check_source(config: Config, writer: LogWriter, stop: Event) -> tuple[SystemIdentity, LSN]:
-    """Check that the slot can be streamed from and continues ``writer``'s log; return the server and where the slot is.
+class Source(NamedTuple):
+    """The server, with its version (server_version_num), and where the slot stands."""
+
+    system: SystemIdentity
+    version: int
+    confirmed: LSN
+
+    @property
+    def can_stream(self) -> bool:
+        """It knows how to send transactions in progress."""
+        return self.version >= PROTO_VERSION_SINCE[STREAMING_PROTO_VERSION["on"]]
+
+
+def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
+    """Check that the slot can be streamed from and continues ``writer``'s log.
 
     Where the server was promoted, the log is of its timeline from then on. Nothing of that is recorded before all else
     fits: who pointed to a promoted copy by mistake can go back.
@@ -100,9 +116,10 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> tuple[System
         _require_own(connection, state)
         _check_slot(state, log.identity)
         confirmed = check_position(state, step.bounded(writer.durable_lsn))
+        version = connection.info.server_version
     _see_to_failover(config, state)
     step.take(writer)
-    return system, confirmed
+    return Source(system, version, confirmed)
 
 
 def check_started(config: Config, durable: LSN) -> LSN:

@@ -5,6 +5,9 @@ bytea of more than 512 MB, whose hexadecimal text would pass the 1 GB that Postg
 transaction has come when the error does, and is durable; so the transaction is the next one. A session of its own asks
 for it in binary form, or with text as the database stores it, takes nothing behind it, and ends.
 
+Of a transaction that is streamed before its commit that is not so: it is not the next one, and may never commit. So
+the session that meets such a value there is followed by one that streams no transaction in progress.
+
 Bytes of another encoding may look like UTF-8 and be another text. So where text came as it is stored, whatever is not
 ASCII in a row is made what UTF-8 never has, and its table is left out with that reason, when its rows are decoded; the
 others are not concerned. A database of encoding SQL_ASCII needs none of it: its text comes as it is stored at any time
@@ -24,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import psycopg
 
-from wal2lake.capture.startup import PLUGIN_OPTIONS
+from wal2lake.capture.startup import PLUGIN_OPTIONS, STREAMING_OPTIONS
 from wal2lake.columnar.headers import COMMIT, DELETE, INSERT, ORIGIN, RELATION, TYPE, UPDATE, MessageColumns
 from wal2lake.errors import BEGIN_ANEW, ProtocolError, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -58,19 +61,24 @@ class Manner:
 
     binary: bool = False
     as_stored: bool = False
+    streaming: bool = False
 
     @property
     def usual(self) -> bool:
-        return self == USUAL
+        return not (self.binary or self.as_stored)
 
     @property
     def options(self) -> Mapping[str, str]:
         """Of pgoutput."""
+        if self.streaming:
+            return STREAMING_OPTIONS
         return PLUGIN_OPTIONS | {"binary": "true"} if self.binary else PLUGIN_OPTIONS
 
     def beyond(self, error: UnsendableError, dsn: str) -> Manner:
         """The manner in which the transaction can be had that ended this one by ``error``; which is raised, with the
         cure in its hint, when there is none."""
+        if self.streaming:
+            return replace(self, streaming=False)
         too_large = isinstance(error, TooLargeError)
         other = replace(self, binary=True) if too_large else replace(self, as_stored=True)
         # in binary form nothing tells text from what is none
@@ -78,9 +86,6 @@ class Manner:
             error.hint = f"{_TOO_LARGE if too_large else _NO_TEXT}{_AGAIN}.{_largest(dsn) if too_large else ''}"
             raise error
         return other
-
-
-USUAL = Manner()
 
 
 class OneTransaction:

@@ -1,14 +1,17 @@
 """Messages become a segment by columns (columnar/headers.py). What a segment hands to the next is one
 immutable ``Tail``, so a segment that could not be stored leaves no trace: build it again from the same tail.
 
-Three things are never indexed: rows of a transaction whose session broke before its Commit (``Tail.new_session``
-forgets it, and the server sends it again whole); transactions that the log has (their end is not above the log's);
-rows outside transactions. Their rows may lie in the segments; no Extent ever covers them.
+A transaction comes in one piece, from Begin to Commit, or, if it is streamed, in chunks before its Stream Commit
+(streams.py). Both are indexed where they end, so the index is in the order of the commits.
+
+What is never indexed: rows of a transaction whose session broke before its end (``Tail.new_session`` forgets it, and
+the server sends it again whole); transactions that the log has (their end is not above the log's); what was streamed
+and aborted; rows outside transactions. Their rows may lie in the segments; no Extent ever covers them.
 
 Outside transactions stand non-transactional logical messages and, against the documentation, StreamAbort: PostgreSQL 18
 sends one, whatever was asked for, for each subtransaction of a transaction that outgrew logical_decoding_work_mem and
 was found aborted before anything of it was sent (ReorderBufferCheckAndTruncateAbortedTXN in reorderbuffer.c). There is
-nothing to forget then. Amid a transaction it would name changes that are here, and is refused.
+nothing to forget then. Inside a transaction or a chunk it is refused.
 
 Source: PostgreSQL documentation, "Logical Replication Message Formats", "Logical Streaming Replication Protocol".
 """
@@ -17,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from wal2lake.changelog.format import (
     SEGMENT_SCHEMA,
+    STREAMED_SCHEMA,
     TRANSACTIONS_SCHEMA,
     Announcement,
     Run,
@@ -30,6 +35,7 @@ from wal2lake.changelog.format import (
     SegmentInfo,
 )
 from wal2lake.changelog.relations import InForce
+from wal2lake.changelog.streams import Ended, Streams, extents, follow_streams, no_extents
 from wal2lake.columnar.arrays import Numbers, to_arrow, to_numpy
 from wal2lake.columnar.headers import (
     BEGIN,
@@ -39,6 +45,9 @@ from wal2lake.columnar.headers import (
     MESSAGE,
     RELATION,
     STREAM_ABORT,
+    STREAM_COMMIT,
+    STREAM_START,
+    STREAM_STOP,
     TRUNCATE,
     TYPE,
     UPDATE,
@@ -51,6 +60,7 @@ from wal2lake.errors import ProtocolError
 SEGMENT_BYTES_MAX = 1 << 30  # Arrow binary offsets are 32 bit; one more message (< 1 GB) must still fit
 
 _CHANGES = (INSERT, UPDATE, DELETE)
+_OPENING, _CLOSING = (BEGIN, STREAM_START), (COMMIT, STREAM_STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +78,21 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the next segment must know of all before it."""
+    """What the next segment must know of all before it. ``chunk``: the xid of a streamed chunk that is cut in two."""
 
     end_lsn: int
     durable_lsn: int
     in_force: InForce = field(default_factory=InForce)
     open: OpenTransaction | None = None
+    streams: Streams = field(default_factory=dict)
+    chunk: int = 0
+
+    def open_from(self, seq: int) -> int:
+        """The first segment with rows of streamed transactions that have not ended; ``seq`` where there are none."""
+        return min((stream.first_seq for stream in self.streams.values()), default=seq)
 
     def new_session(self) -> Tail:
-        """After START_REPLICATION: a torn transaction comes again whole, and Relations and Types are announced anew."""
+        """After START_REPLICATION: what has not ended comes again whole, and Relations and Types are announced anew."""
         return Tail(self.end_lsn, self.durable_lsn)
 
 
@@ -87,48 +103,62 @@ def build_segment(messages: MessageColumns, seq: int, tail: Tail) -> tuple[Segme
 
     Raises ProtocolError, with the LSN, for messages that do not follow each other as the protocol says.
     """
-    transactions, open_after = _transactions(messages, seq, tail)
-    batch, news = _rows(messages, tail), _announced(messages, tail)
-    after = _tail(transactions, news, open_after, tail)
+    _check_alternation(messages, tail)
+    xid, in_chunk = _around(messages, tail)
+    batch, news = _rows(messages, xid), _announced(messages, tail)
+    ended, streams = follow_streams(messages, xid, in_chunk, seq, tail.streams)
+    whole, open_after = _whole(messages, seq, tail)
+    transactions = _index(tail.end_lsn, whole, _streamed(ended, seq, messages))
+    chunk = int(xid[-1]) if in_chunk[-1] and messages.tag[-1] != STREAM_STOP else 0
+    after = _tail(transactions, news, tail, open=open_after, streams=streams, chunk=chunk)
     return Segment(_info(batch, transactions, news, seq, tail, after), batch, transactions), after
 
 
-def _rows(messages: MessageColumns, tail: Tail) -> pa.RecordBatch:
-    relation_id = np.zeros(len(messages), np.uint32)
-    of_relation = messages.rows_of(*_CHANGES, RELATION)
+def _rows(messages: MessageColumns, around: Numbers) -> pa.RecordBatch:
+    relation_id, xid = np.zeros(len(messages), np.uint32), around.copy()
+    of_relation, commits = messages.rows_of(*_CHANGES, RELATION), messages.rows_of(STREAM_COMMIT)
     relation_id[of_relation] = messages.ids(of_relation)
-    xid = _xids(messages, tail)
-    _check_inside(messages, xid)
+    xid[commits] = messages.streams(commits)
     columns = [to_arrow(v) for v in (messages.lsn, messages.tag, relation_id, xid)]
-    return pa.RecordBatch.from_arrays([*columns, messages.payload], schema=SEGMENT_SCHEMA)
+    if not messages.subxid.any():
+        return pa.RecordBatch.from_arrays([*columns, messages.payload], schema=SEGMENT_SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, messages.payload, to_arrow(messages.subxid)], schema=STREAMED_SCHEMA)
+
+
+def _around(messages: MessageColumns, tail: Tail) -> tuple[Numbers, Numbers]:
+    """The xid around each row, which changes where a transaction or a chunk begins and behind its end; and which rows
+    are in a chunk. Raises ProtocolError for what may not stand where it stands."""
+    events = messages.rows_of(*_OPENING, *_CLOSING)
+    tags = messages.tag[events]
+    opens = np.isin(tags, _OPENING)
+    values, chunks = np.zeros(len(events) + 1, np.uint32), np.zeros(len(events) + 1, bool)
+    values[0] = tail.open.xid if tail.open else tail.chunk
+    begins, starts = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == STREAM_START)
+    values[1 + begins] = messages.begins(events[begins])["xid"]
+    values[1 + starts] = messages.streams(events[starts])
+    chunks[0], chunks[1 + starts] = bool(tail.chunk), True
+    lengths = np.diff(np.concatenate([[0], np.where(opens, events, events + 1), [len(messages)]]))
+    xid, in_chunk = np.repeat(values, lengths), np.repeat(chunks, lengths)
+    _check_inside(messages, xid)
+    return xid, in_chunk
 
 
 def _check_inside(messages: MessageColumns, xid: Numbers) -> None:
-    """Only non-transactional logical messages and StreamAbort may stand between a Commit and the next Begin."""
-    aborts = messages.tag == STREAM_ABORT
-    outside = np.flatnonzero((xid == 0) & (messages.tag != MESSAGE) & ~aborts)
+    """Only non-transactional logical messages, Stream Commit and Stream Abort may stand outside of a transaction, and
+    the latter two only there."""
+    ends = np.isin(messages.tag, (STREAM_COMMIT, STREAM_ABORT))
+    outside = np.flatnonzero((xid == 0) & (messages.tag != MESSAGE) & ~ends)
     if outside.size:
         raise ProtocolError("The server sent a change outside of a transaction.", lsn=int(messages.lsn[outside[0]]))
-    inside = np.flatnonzero(aborts & (xid != 0))
+    inside = np.flatnonzero(ends & (xid != 0))
     if inside.size:
         row = int(inside[0])
-        raise ProtocolError(f"The server sent StreamAbort amid transaction {xid[row]}.", lsn=int(messages.lsn[row]))
+        what = "StreamAbort" if messages.tag[row] == STREAM_ABORT else "Stream Commit"
+        raise ProtocolError(f"The server sent {what} amid transaction {xid[row]}.", lsn=int(messages.lsn[row]))
 
 
-def _xids(messages: MessageColumns, tail: Tail) -> Numbers:
-    """The xid around each row: it changes at every Begin and behind every Commit."""
-    events = messages.rows_of(BEGIN, COMMIT)
-    begins = messages.tag[events] == BEGIN
-    values = np.zeros(len(events) + 1, np.uint32)
-    values[0] = tail.open.xid if tail.open else 0
-    values[1:][begins] = messages.begins(events[begins])["xid"]
-    edges = np.concatenate([[0], np.where(begins, events, events + 1), [len(messages)]])
-    return np.repeat(values, np.diff(edges))
-
-
-def _transactions(messages: MessageColumns, seq: int, tail: Tail) -> tuple[pa.RecordBatch, OpenTransaction | None]:
-    """The committed transactions that end here and are new to the log; and the one that is still open."""
-    _check_alternation(messages, tail)
+def _whole(messages: MessageColumns, seq: int, tail: Tail) -> tuple[dict[str, Numbers], OpenTransaction | None]:
+    """The transactions from Begin to Commit that end here, as columns of the index; and the one that is still open."""
     begins, commits = _begins(messages, seq, tail), messages.rows_of(COMMIT)
     total = np.concatenate([[0], np.cumsum(messages.lengths)])
     table = {name: values[: len(commits)] for name, values in begins.items()}
@@ -136,11 +166,42 @@ def _transactions(messages: MessageColumns, seq: int, tail: Tail) -> tuple[pa.Re
     table["last_row"] = commits
     table["rows"] = commits + 1 + table["rows"]
     table["bytes"] = total[commits + 1] + table["bytes"]
-    known = np.maximum.accumulate(np.concatenate([[np.uint64(tail.end_lsn)], table["end_lsn"]]))[:-1]
-    fresh = table["end_lsn"] > known
-    columns = [to_arrow(table[f.name][fresh], f.type) for f in TRANSACTIONS_SCHEMA]
-    index = pa.RecordBatch.from_arrays(columns, schema=TRANSACTIONS_SCHEMA)
-    return index, _still_open(begins, len(commits), len(messages), int(total[-1]))
+    return table, _still_open(begins, len(commits), len(messages), int(total[-1]))
+
+
+def _streamed(ended: Sequence[Ended], seq: int, messages: MessageColumns) -> dict[str, Any]:
+    """The same of the streamed transactions that end here, with their ``extents``; nothing where there is none."""
+    if not ended:
+        return {}
+    lists, table = extents(ended, seq)
+    commits, last_row = [one.commit for one in ended], np.array([one.row for one in ended])
+    return {
+        **table,
+        "xid": np.array([commit.xid for commit in commits], np.uint32),
+        "final_lsn": np.array([commit.commit_lsn for commit in commits], np.uint64),
+        "end_lsn": np.array([commit.end_lsn for commit in commits], np.uint64),
+        "commit_ts": np.array([commit.commit_ts for commit in commits], np.int64),
+        "last_row": last_row,
+        "bytes": table["bytes"] + messages.lengths[last_row],
+        "extents": lists,
+    }
+
+
+def _index(known_lsn: int, whole: dict[str, Numbers], streamed: dict[str, Any]) -> pa.RecordBatch:
+    """The committed transactions that are new to the log, which had all up to ``known_lsn``, in the order of their
+    ends."""
+    lists = streamed.get("extents", no_extents(0))
+    names = [name for name in TRANSACTIONS_SCHEMA.names if name != "extents"]
+    table = {name: np.concatenate([whole[name], streamed[name]]) if streamed else whole[name] for name in names}
+    order = np.argsort(table["last_row"], kind="stable")
+    ends = table["end_lsn"][order]
+    known = np.maximum.accumulate(np.concatenate([[np.uint64(known_lsn)], ends]))[:-1]
+    at = order[ends > known]
+    columns = [to_arrow(table[name][at], TRANSACTIONS_SCHEMA.field(name).type) for name in names]
+    # a transaction that came whole has the empty list before all others
+    every = pa.concat_arrays([no_extents(1), lists])
+    own = np.maximum(at - len(whole["last_row"]) + 1, 0)
+    return pa.RecordBatch.from_arrays([*columns, every.take(to_arrow(own))], schema=TRANSACTIONS_SCHEMA)
 
 
 def _begins(messages: MessageColumns, seq: int, tail: Tail) -> dict[str, Numbers]:
@@ -171,12 +232,17 @@ def _still_open(begins: dict[str, Numbers], commits: int, count: int, size: int)
 
 
 def _check_alternation(messages: MessageColumns, tail: Tail) -> None:
-    events = messages.rows_of(BEGIN, COMMIT)
-    opens = np.concatenate([[tail.open is not None], messages.tag[events] == BEGIN])
-    wrong = np.flatnonzero(opens[1:] == opens[:-1])
+    """Transactions and chunks do not lie in each other, and each ends as it began."""
+    events = messages.rows_of(*_OPENING, *_CLOSING)
+    tags = messages.tag[events]
+    first = COMMIT if tail.open else STREAM_STOP if tail.chunk else 0
+    awaited = np.zeros(len(events) + 1, np.uint8)  # what the transaction or chunk ends with that is open, 0: none is
+    awaited[0], awaited[1:][tags == BEGIN], awaited[1:][tags == STREAM_START] = first, COMMIT, STREAM_STOP
+    closes = np.isin(tags, _CLOSING)
+    wrong = np.flatnonzero(np.where(closes, tags != awaited[:-1], awaited[:-1] != 0))
     if wrong.size:
         row = events[wrong[0]]
-        inside = messages.tag[row] == BEGIN
+        inside = not closes[wrong[0]]
         what = "began a transaction inside another" if inside else "committed a transaction that never began"
         raise ProtocolError(f"The server {what}.", lsn=int(messages.lsn[row]))
 
@@ -216,20 +282,11 @@ def _announced(messages: MessageColumns, tail: Tail) -> tuple[Announcement, ...]
     return tuple(news)
 
 
-def _tail(
-    transactions: pa.RecordBatch,
-    news: Sequence[Announcement],
-    open_after: OpenTransaction | None,
-    tail: Tail,
-) -> Tail:
+def _tail(transactions: pa.RecordBatch, news: Sequence[Announcement], tail: Tail, **open_after: Any) -> Tail:
     ends = transactions.column("end_lsn")
     end_lsn = int(ends[-1].as_py()) if len(ends) else tail.end_lsn
-    return Tail(
-        end_lsn=end_lsn,
-        durable_lsn=max(end_lsn, tail.durable_lsn),
-        in_force=tail.in_force.announce(n.payload for n in news),
-        open=open_after,
-    )
+    in_force = tail.in_force.announce(n.payload for n in news)
+    return Tail(end_lsn, max(end_lsn, tail.durable_lsn), in_force, **open_after)
 
 
 def _info(
@@ -241,6 +298,7 @@ def _info(
     after: Tail,
 ) -> SegmentInfo:
     lsn, ends = to_numpy(batch.column("lsn")), to_numpy(transactions.column("end_lsn"))
+    streamed = int((list_sizes(transactions) > 0).sum())
     return SegmentInfo(
         seq=seq,
         first_lsn=int(lsn[0]),
@@ -258,7 +316,11 @@ def _info(
         previous_end_lsn=tail.end_lsn,
         end_lsn=after.end_lsn,
         durable_lsn=after.durable_lsn,
-        runs=merge_runs(transactions),
+        runs=() if streamed else merge_runs(transactions),
+        streamed=streamed,
+        commits_from=int(to_numpy(transactions.column("first_seq")).min(initial=seq)),
+        open_before=tail.open_from(seq),
+        open_after=after.open_from(seq),
     )
 
 
@@ -270,8 +332,14 @@ def payload_bytes(batch: pa.RecordBatch) -> memoryview:
     return memoryview(data)[bounds[0] : bounds[-1]]
 
 
+def list_sizes(transactions: pa.RecordBatch) -> Numbers:
+    """How many extents the index lists of each transaction: 0 of those that came in one piece."""
+    sizes: Numbers = to_numpy(transactions.column("extents").value_lengths())
+    return sizes
+
+
 def merge_runs(transactions: pa.RecordBatch) -> tuple[Run, ...]:
-    """Join transactions of one segment whose rows adjoin; mostly one run is the whole segment."""
+    """Join transactions of one segment whose rows adjoin; mostly one run is the whole segment. None was streamed."""
     if not transactions.num_rows:
         return ()
     first_seq, first_row = (to_numpy(transactions.column(name)) for name in ("first_seq", "first_row"))

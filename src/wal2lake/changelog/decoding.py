@@ -1,23 +1,26 @@
 """An output plugin over a range of the log: the same callbacks, for whole transactions in the order of their commits.
 
-The log is asked for with pgoutput's protocol version 1, so each transaction stands in one piece. What its slot did not
-ask for (logical messages, two-phase commit) is not in it.
+The plugin sees what pgoutput's protocol version 1 says: a transaction that was streamed in chunks is given to it from a
+Begin to a Commit as well. What the slot did not ask for (logical messages, two-phase commit) is not in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.columnar import headers
 from wal2lake.columnar.arrays import to_numpy
 from wal2lake.columnar.headers import RELATION, TYPE, subject
 from wal2lake.decoding.context import PluginOptions
 from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.lsn import LSN
+from wal2lake.pgoutput.codec import read_message, write_message
+from wal2lake.pgoutput.messages import Begin, Commit, StreamCommit
 from wal2lake.pgoutput.options import PgoutputOptions
 
 _ROWS: Final = 8192  # made into Python objects at a time
@@ -44,18 +47,55 @@ def decode_log(
     with Decoder(plugin, options, stream_of(log), write, fixed=True) as decoder:
         first, last = log.beginning() if start is None else start, log.last_end_lsn if end is None else end
         known: dict[bytes, bytes] = {}
+        streamed = _Streamed(log, first, last)
         for extent in log.plan(first, last) if first < last else ():
             for payload in log.in_force(extent):
                 if known.get(subject(payload)) != payload:
                     decoder.announce(payload)
                     known[subject(payload)] = payload
-            for lsn, payload in _messages(log.read(extent)):
+            for lsn, payload in streamed.as_whole(_messages(log.read(extent))):
                 decoder.receive(lsn, payload)
                 if payload[0] in _ANNOUNCING:
                     known[subject(payload)] = payload
                 if ready:
                     yield from ready
                     ready.clear()
+
+
+class _Streamed:
+    """Makes of the chunks of a transaction what it would have been in one piece. The range is (first, last]."""
+
+    def __init__(self, log: ChangeLog, first: int, last: int) -> None:
+        self._log, self._range = log, (first, last)
+        self._open = False
+        self._known: dict[int, tuple[LSN, int]] | None = None
+
+    def as_whole(self, messages: Iterable[tuple[LSN, bytes]]) -> Iterator[tuple[LSN, bytes]]:
+        for lsn, payload in messages:
+            match payload[0]:
+                case headers.STREAM_START:
+                    if not self._open:
+                        self._open = True
+                        yield lsn, self._begin(payload)
+                case headers.STREAM_COMMIT:
+                    commit = read_message(payload)
+                    assert isinstance(commit, StreamCommit)
+                    if not self._open:  # all that was streamed of it is aborted
+                        yield lsn, self._begin(payload)
+                    self._open = False
+                    yield lsn, write_message(Commit(0, commit.commit_lsn, commit.end_lsn, commit.commit_ts))
+                case headers.STREAM_STOP:
+                    pass
+                case _:
+                    yield lsn, payload
+
+    def _begin(self, payload: bytes) -> bytes:
+        """Of the transaction of a Stream Start or Stream Commit."""
+        xid = int.from_bytes(payload[1:5], "big")
+        if self._known is None:
+            found = self._log.transactions(*self._range).select(["xid", "final_lsn", "commit_ts"]).to_pydict()
+            self._known = {x: (LSN(f), t) for x, f, t in zip(*found.values(), strict=True)}
+        return write_message(Begin(*self._known[xid], xid))
 
 
 def stream_of(log: ChangeLog) -> PgoutputOptions:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from wal2lake.changelog.builder import Tail, build_segment
 from wal2lake.changelog.documents import TABLE_CURE, corrupt, parsing, read_document
 from wal2lake.changelog.format import (
-    FORMAT,
+    BOTH_POSITIONS_SINCE,
     POSITION_CURE,
     LogIdentity,
     SegmentInfo,
@@ -51,12 +51,12 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
 from wal2lake.changelog.timelines import read_timeline
 from wal2lake.columnar.arrays import to_numpy
-from wal2lake.columnar.headers import BEGIN, MessageColumns
+from wal2lake.columnar.headers import BEGIN, STREAM_COMMIT, STREAM_START, MessageColumns
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
-from wal2lake.pgoutput.messages import Begin, Commit, Relation, Truncate, Type
+from wal2lake.pgoutput.messages import Begin, Commit, Relation, StreamCommit, Truncate, Type
 
 _ELSEWHERE = {"durable_lsn", "relation_files"}  # moves by position.json too; what the files say is compared
 
@@ -165,7 +165,7 @@ def _verify_documents(storage: Storage) -> Iterator[str]:
 def _required_positions(storage: Storage) -> Sequence[str]:
     """A writer makes both. One of format 2 made the first, and only for an idle stream."""
     try:
-        present = LogIdentity.from_json(storage.get(IDENTITY), IDENTITY).format >= FORMAT
+        present = LogIdentity.from_json(storage.get(IDENTITY), IDENTITY).format >= BOTH_POSITIONS_SINCE
     except (FileNotFoundError, LogCorruptError):
         return ()
     if present:
@@ -189,16 +189,16 @@ def _read_table(data: bytes, name: str) -> object:
 def _verify_segment(
     file: pa.Buffer, name: str, tail: Tail | None, relations: _Relations
 ) -> tuple[list[str], Tail | None]:
-    """The faults, and the state behind the segment; nobody can tell that of one whose Begin is in a file that is gone
-    or damaged, so of such a one only the checksums are checked."""
+    """The faults, and the state behind the segment; nobody can tell that where a transaction has begun in a file that
+    is gone or damaged, so only the checksums are checked then."""
     info, batch, index = read_info(file, name), read_batch(file, name), read_transactions(file, name)
     named, faults = relations.before(info)
-    cut = batch["xid"][0].as_py() and batch["tag"][0].as_py() != BEGIN
-    if tail is None and (cut or named is None):
+    if tail is None and (_continues(batch) or info.open_before < info.seq or named is None):
         return faults, None
     before = _state_before(info, batch, tail, named)
     with parsing(name):
-        messages = MessageColumns(to_numpy(batch["lsn"]), batch["payload"])
+        subxid = to_numpy(batch["subxid"]) if "subxid" in batch.schema.names else None
+        messages = MessageColumns(to_numpy(batch["lsn"]), batch["payload"], subxid)
         built, after = build_segment(messages, info.seq, before)
     wrong = [f.name for f in fields(info) if getattr(info, f.name) != getattr(built.info, f.name)]
     faults += [f"{name}: {field} is not what its messages say." for field in wrong if field not in _ELSEWHERE]
@@ -211,16 +211,24 @@ def _verify_segment(
     return faults, after
 
 
+def _continues(batch: pa.RecordBatch) -> bool:
+    """The first row is of a transaction or chunk that began before."""
+    first = batch.column("tag")[0].as_py()
+    return bool(batch.column("xid")[0].as_py()) and first not in (BEGIN, STREAM_START, STREAM_COMMIT)
+
+
 def _state_before(info: SegmentInfo, batch: pa.RecordBatch, tail: Tail | None, named: Messages | None) -> Tail:
     """As the writer had it: a session that began with this segment knows nothing but the log's end.
 
-    Whether one did is seen at the rows: what continues a transaction does not begin with Begin.
+    Whether one did shows where something was open that this segment does not go on with.
     """
     if tail is None:
         assert named is not None, "nothing could be built"
         return Tail(info.previous_end_lsn, info.previous_end_lsn, InForce(named))
-    begins = batch.column("tag")[0].as_py() == BEGIN
-    return tail.new_session() if begins and (tail.open or named == {}) else tail
+    if _continues(batch):
+        return tail
+    left_open = tail.open is not None or tail.chunk or (tail.streams and info.open_before == info.seq)
+    return tail.new_session() if left_open or named == {} else tail
 
 
 def _describe(payload: bytes) -> str:
@@ -229,7 +237,7 @@ def _describe(payload: bytes) -> str:
     match message:
         case Begin():
             return f"{kind} commit at {message.final_lsn}"
-        case Commit():
+        case Commit() | StreamCommit():
             return f"{kind} end {message.end_lsn}"
         case Relation():
             columns = ", ".join(column.name for column in message.columns)

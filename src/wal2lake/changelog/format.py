@@ -5,7 +5,8 @@ metadata SegmentInfo as JSON and the transactions as an Arrow IPC stream, so a r
 row. The Relation and Type messages in force are files beside it (relations.py), the others are documents
 (documents.py). All carry checksums, and nothing is read from a file before the bytes that say it were checked.
 
-Format 2, which had the messages in force in each segment, is still read, and a log of it goes on in this one.
+Format 2, which had the messages in force in each segment, and format 3, which knew no streamed transactions, are still
+read, and a log of either goes on in this one.
 LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
 """
 
@@ -22,12 +23,15 @@ import pyarrow as pa
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
 from wal2lake.changelog.places import BARRIERS, CONSUMERS, POSITIONS, SEGMENTS
 from wal2lake.changelog.relations import Messages, once, read_file, read_messages
+from wal2lake.changelog.streams import EXTENT, no_extents
 from wal2lake.changelog.trailer import with_trailer, without_trailer
 from wal2lake.errors import BEGIN_ANEW, LogCorruptError
 from wal2lake.lsn import LSN
 
-FORMAT = 3
-READABLE = (2, FORMAT)
+FORMAT = 4
+READABLE = (2, 3, FORMAT)
+BOTH_POSITIONS_SINCE = 3
+_RELATION_FILES_SINCE, _STREAMED_SINCE = 3, 4
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
 _RELATIONS_KEY = b"wal2lake.relations"  # until format 2
 _CURES = {
@@ -48,6 +52,9 @@ SEGMENT_SCHEMA = _required(
     xid=pa.uint32(),  # of the transaction around it; 0 outside one
     payload=pa.binary(),  # the message, its type byte first
 )
+STREAMED_SCHEMA = SEGMENT_SCHEMA.append(  # where rows are of streamed chunks: the xid that the message bore there, or 0
+    pa.field("subxid", pa.uint32(), nullable=False)
+)
 TRANSACTIONS_SCHEMA = _required(
     xid=pa.uint32(),
     final_lsn=pa.uint64(),  # where the commit record starts
@@ -58,6 +65,7 @@ TRANSACTIONS_SCHEMA = _required(
     last_row=pa.uint32(),  # row of its Commit, in the segment that lists it
     rows=pa.uint64(),  # messages and payload bytes of the whole transaction
     bytes=pa.uint64(),
+    extents=pa.list_(EXTENT),  # of one that was streamed, its rows, in order; else empty: from Begin to Commit
 )
 
 
@@ -132,6 +140,10 @@ class SegmentInfo:
     ``announced`` is what replaces them, a Relation that says the same again included; ``counts`` has the rows of each
     kind by relation, transactions that never ended included. ``previous_end_lsn`` and ``end_lsn``: the end of the last
     commit in the whole log, before and after this segment. ``durable_lsn``: nothing below it is missing.
+    ``streamed``: how many of the transactions that end here came in chunks; where there are any, ``runs`` is empty, and
+    the index has it all. ``commits_from``: the first segment with rows of the transactions that end here;
+    ``open_before``, ``open_after``: the same of streamed ones that have not ended where this segment begins, and where
+    it ends; this one where there are none.
     """
 
     seq: int
@@ -151,6 +163,10 @@ class SegmentInfo:
     end_lsn: int
     durable_lsn: int
     runs: tuple[Run, ...]
+    streamed: int
+    commits_from: int
+    open_before: int
+    open_after: int
 
     @property
     def name(self) -> str:
@@ -166,8 +182,13 @@ class SegmentInfo:
     @classmethod
     def from_json(cls, data: bytes) -> SegmentInfo:
         values = json.loads(data)
-        if values["format"] < FORMAT:
+        if values["format"] < _RELATION_FILES_SINCE:
             values["relation_files"] = [segment_name(values["seq"])]  # its own
+        if values["format"] < _STREAMED_SINCE:
+            since = min((run[0] for run in values["runs"]), default=values["seq"])
+            values |= {"streamed": 0, "commits_from": since} | dict.fromkeys(
+                ("open_before", "open_after"), values["seq"]
+            )
         known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls)}
         known["relation_files"] = tuple(known["relation_files"])
         known["announced"] = tuple(
@@ -180,7 +201,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment in memory: ``batch`` as SEGMENT_SCHEMA, ``transactions`` as TRANSACTIONS_SCHEMA."""
+    """A segment in memory: ``batch`` as SEGMENT_SCHEMA or STREAMED_SCHEMA, ``transactions`` as TRANSACTIONS_SCHEMA."""
 
     info: SegmentInfo
     batch: pa.RecordBatch
@@ -210,7 +231,7 @@ def write_segment(segment: Segment, identity: LogIdentity, compression: str | No
     }
     file = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_file(file, SEGMENT_SCHEMA.with_metadata(metadata), options=options) as writer:
+    with pa.ipc.new_file(file, segment.batch.schema.with_metadata(metadata), options=options) as writer:
         writer.write_batch(segment.batch)
     return with_trailer(file.getvalue(), FORMAT)
 
@@ -237,7 +258,10 @@ def read_relations(file: pa.Buffer, name: str) -> Messages:
 def read_transactions(file: pa.Buffer, name: str) -> pa.RecordBatch:
     metadata = _metadata(file, name)
     with parsing(name):
-        return one_batch(pa.ipc.open_stream(metadata[_TRANSACTIONS_KEY]).read_all(), TRANSACTIONS_SCHEMA)
+        table = pa.ipc.open_stream(metadata[_TRANSACTIONS_KEY]).read_all()
+        if "extents" not in table.column_names:
+            table = table.append_column(TRANSACTIONS_SCHEMA.field("extents"), no_extents(table.num_rows))
+        return one_batch(table, TRANSACTIONS_SCHEMA)
 
 
 def read_batch(file: pa.Buffer, name: str, *, check: bool = True) -> pa.RecordBatch:
@@ -328,6 +352,7 @@ def _metadata(file: pa.Buffer, name: str) -> dict[bytes, bytes]:
     with parsing(name):
         schema = pa.ipc.open_file(arrow).schema
     metadata: dict[bytes, bytes] = schema.metadata or {}
-    if not schema.equals(SEGMENT_SCHEMA) or not {_SEGMENT_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
+    known = schema.equals(SEGMENT_SCHEMA) or schema.equals(STREAMED_SCHEMA)
+    if not known or not {_SEGMENT_KEY, _TRANSACTIONS_KEY} <= metadata.keys():
         raise corrupt(name, "it is an Arrow file, but not a segment")
     return metadata

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from wal2lake.changelog import format as layout
@@ -205,7 +206,7 @@ class ChangeLog:
     def _load_batch(self, seq: int) -> pa.RecordBatch:
         batch = layout.read_batch(*self._file(seq), check=seq not in self._checked)
         self._checked.add(seq)
-        return batch
+        return batch.select(layout.SEGMENT_SCHEMA.names)  # which subtransaction a row is of has been seen to
 
     def _load_heads(self, seq: int) -> pa.RecordBatch:
         heads = layout.read_columns(*self._file(seq), _HEAD, check=seq not in self._checked)
@@ -253,10 +254,10 @@ class ChangeLog:
         if first is None or first.seq == 0:
             return int(self.start_lsn)
         start = first.previous_end_lsn
-        while (end := self.end_lsn_within(start, max_rows=1)) > start:
-            if self.transactions(start, end)["first_seq"][0].as_py() >= first.seq:
-                break
-            start = end  # its Begin is in a segment that is gone
+        for segment in (s for s in self.segments if s.commits and s.commits_from < first.seq):
+            found = self.transactions(segment.previous_end_lsn, segment.end_lsn)
+            cut = np.flatnonzero(found["first_seq"].to_numpy() < first.seq)  # these have rows in segments that are gone
+            start = int(found["end_lsn"][int(cut[-1])].as_py())
         return start
 
     def plan(self, start: int, end: int) -> list[Extent]:
@@ -266,7 +267,7 @@ class ChangeLog:
         """
         self._check_held(start)
         extents = planning.plan(self.segments, self._indexes.get, start, end)
-        if extents and extents[0].seq < self.segments[0].seq:
+        if extents and min(extent.seq for extent in extents) < self.segments[0].seq:
             raise self._trimmed()
         return extents
 
@@ -366,7 +367,10 @@ class ChangeLog:
         }
 
     def end_before_announcement(self, start: int, end: int, relation_id: int) -> int:
-        """The end of the last transaction in (start, end] before one that announces the relation; or ``start``."""
+        """The end of the last transaction in (start, end] before one that announces the relation; or ``start``.
+
+        Of a streamed one, of those that had ended when it was announced.
+        """
         for extent in self.plan(start, end):
             for news in self._info(extent.seq).announced:
                 if news.kind == "R" and news.oid == relation_id and extent.row_start <= news.row < extent.row_stop:
@@ -384,7 +388,7 @@ class ChangeLog:
         late = [segment for segment in self.segments[-most - 1 :] if segment.end_lsn > lsn]
         if len(late) > most:  # where the first of them has no commit, it is an earlier one that has
             return None
-        first = min((run.first_seq for segment in late for run in segment.runs[:1]), default=None)
+        first = min((segment.commits_from for segment in late if segment.commits), default=None)
         if first is None:
             return set()
         held = [segment for segment in self.segments[-most - 1 :] if segment.seq >= first]
@@ -460,11 +464,15 @@ class ChangeLog:
             self.storage.remove(name)
 
     def _needed_from(self, released: int) -> int:
-        """The first segment that a transaction ending above ``released`` may have rows in."""
-        later = planning.plan(self.segments, self._indexes.get, released, self.last_end_lsn)
-        if later:
-            return later[0].seq
-        return max((s.seq for s in self.segments if s.commits), default=0)
+        """The first segment that a transaction may have rows in that ends above ``released``, or has not ended."""
+        needed = [max((s.seq for s in self.segments if s.commits), default=0)]
+        needed += [s.open_after for s in self.segments[-1:]]
+        for segment in self.segments:
+            if segment.commits and segment.last_commit_end_lsn > released:
+                whole = segment.first_commit_end_lsn > released
+                above = () if whole else planning.transactions([segment], self._indexes.get, released, segment.end_lsn)
+                needed += [segment.commits_from] if whole else [found["first_seq"][0].as_py() for found in above]
+        return min(needed)
 
     def request_barrier(self, name: str, before_commit_lsn: int) -> None:
         """Ask readers to end a batch at the last transaction whose commit record lies before the given LSN."""

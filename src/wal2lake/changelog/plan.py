@@ -1,20 +1,21 @@
 """Which rows are the transactions of a range: pure functions over segment metadata, and one index at either edge.
 
 A range is (start, end] of end LSNs. Segments are in order and their ``end_lsn`` never falls, so a range begins by
-bisection; a segment wholly inside it is planned from its ``runs`` alone.
+bisection; a segment wholly inside it is planned from its ``runs`` alone, unless a streamed transaction ends there,
+whose rows the index lists.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.changelog.builder import merge_runs
+from wal2lake.changelog.builder import list_sizes, merge_runs
 from wal2lake.changelog.format import Run, SegmentInfo
 from wal2lake.columnar.arrays import to_arrow, to_numpy
 from wal2lake.lsn import LSN_MAX
@@ -48,14 +49,18 @@ def plan(segments: Sequence[SegmentInfo], index: Index, start: int, end: int) ->
     rows = {s.seq: s.rows for s in segments}
     extents: list[Extent] = []
     for segment in _commits_in(segments, start, end):
-        for run in _runs(segment, index, start, end):
-            # a run may have begun in an earlier segment: its rows, segment by segment, up to the one of its Commit
-            for seq in range(run.first_seq, segment.seq + 1):
-                first = run.first_row if seq == run.first_seq else 0
-                # a segment that retention has removed counts as without rows
-                stop = run.stop if seq == segment.seq else rows.get(seq, first)
-                _append(extents, Extent(seq, first, stop))
+        for part in _parts(segment, index, start, end):
+            for extent in [part] if isinstance(part, Extent) else _of_run(part, segment.seq, rows):
+                _append(extents, extent)
     return extents
+
+
+def _of_run(run: Run, last_seq: int, rows: Mapping[int, int]) -> Iterator[Extent]:
+    """A run may have begun in an earlier segment: its rows, segment by segment, up to the one of its Commit."""
+    for seq in range(run.first_seq, last_seq + 1):
+        first = run.first_row if seq == run.first_seq else 0
+        # a segment that retention has removed counts as without rows
+        yield Extent(seq, first, run.stop if seq == last_seq else rows.get(seq, first))
 
 
 def transactions(segments: Sequence[SegmentInfo], index: Index, start: int, end: int) -> list[pa.RecordBatch]:
@@ -118,10 +123,19 @@ def _commits_in(segments: Sequence[SegmentInfo], start: int, end: int) -> Iterat
             yield segments[at]
 
 
-def _runs(segment: SegmentInfo, index: Index, start: int, end: int) -> Sequence[Run]:
-    if start < segment.first_commit_end_lsn and segment.last_commit_end_lsn <= end:
-        return segment.runs
-    return merge_runs(_in_range(index(segment.seq), start, end))
+def _parts(segment: SegmentInfo, index: Index, start: int, end: int) -> Iterator[Run | Extent]:
+    """What the transactions in the range that end in the segment consist of, in their order."""
+    if not segment.streamed and start < segment.first_commit_end_lsn and segment.last_commit_end_lsn <= end:
+        yield from segment.runs
+        return
+    found = _in_range(index(segment.seq), start, end)
+    since = 0
+    for at in np.flatnonzero(list_sizes(found)).tolist():
+        yield from merge_runs(found.slice(since, at - since))
+        for extent in found.column("extents")[at].as_py():
+            yield Extent(extent["seq"], extent["row_start"], extent["row_stop"])
+        since = at + 1
+    yield from merge_runs(found.slice(since))
 
 
 def _in_range(index: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:

@@ -55,7 +55,8 @@ class _Status:
 class CaptureStatus(_Status):
     """Capture: LSNs of the stream, ``messages`` and ``bytes`` of this session, ``changes`` of this process.
 
-    ``start_lsn``, ``end_lsn``: where the log begins, and the end of its last transaction.
+    ``start_lsn``, ``end_lsn``: where the log begins, and the end of its last transaction. ``open_streams``: how many
+    transactions have a part in the log, and no end yet.
     """
 
     role: ClassVar[str] = "capture"
@@ -68,6 +69,7 @@ class CaptureStatus(_Status):
     messages: int = 0
     bytes: int = 0
     changes: int = 0
+    open_streams: int = 0
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ A lock keeps a second writer away. Nothing depends on it: a segment is put where
 over the one that was read. So of two writers, one of which took the other for dead, one learns of it, and ends.
 
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
-of a transaction whose Commit was not stored (never indexed; the server sends it again), perhaps a file of relations
+of transactions whose end was not stored (never indexed; the server sends them again), perhaps a file of relations
 that no segment names (relations.py). Appending is the only change, save for ``cut``, so there is nothing else to
 recover. But a file that is there may not be durable yet (its writer died before it had flushed the folder), and it
 counts as such from the start: so the folders are flushed first.
@@ -56,7 +56,7 @@ class LogWriter:
         self._seq = last.seq + 1 if last else 0
         self._tail = Tail(self._log.last_end_lsn, self._log.durable_lsn())
         if not any(self._positions.values()):
-            if self._log.segments and self._log.identity.format == layout.FORMAT:
+            if self._log.segments and self._log.identity.format >= layout.BOTH_POSITIONS_SINCE:
                 logger.warning("%s has lost its position: it is taken from the segments.", self._storage.where)
             self._write_position(self._tail.durable_lsn)  # so that one that is lost is missed
 
@@ -95,8 +95,18 @@ class LogWriter:
         """The end of the last transaction; where the log begins before the first."""
         return LSN(self._tail.end_lsn)
 
+    @property
+    def in_chunk(self) -> bool:
+        """What was appended last ends amid a chunk of a streamed transaction."""
+        return bool(self._tail.chunk)
+
+    @property
+    def open_streams(self) -> int:
+        """Streamed transactions of which something is appended, and not the end."""
+        return len(self._tail.streams)
+
     def new_session(self) -> None:
-        """The stream was started (again): forget the transaction that the last session left open."""
+        """The stream was started (again): forget the transactions that the last session left open."""
         self._tail = self._tail.new_session()
 
     def append(self, messages: MessageColumns) -> SegmentInfo:

@@ -19,7 +19,7 @@ def to_numpy(column: pa.Array) -> Numbers:
     return np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize)
 
 
-def gather(data: bytes | pa.Buffer, kind: str, at: Numbers) -> Numbers:
+def gather(data: bytes | bytearray | pa.Buffer, kind: str, at: Numbers) -> Numbers:
     """The field of ``kind``, as '>u4', at each position of ``data``, which is known to reach that far; native."""
     size = np.dtype(kind).itemsize
     anywhere: Numbers = np.ndarray((max(0, len(data) - size + 1),), kind, data, strides=(1,))

@@ -22,14 +22,18 @@ from wal2lake.pgoutput.messages import PgoutputMessage
 
 Rows = npt.NDArray[np.int64]
 
-BEGIN, COMMIT, ORIGIN, RELATION, TYPE, MESSAGE, STREAM_ABORT = b"BCORYMA"
+BEGIN, COMMIT, ORIGIN, RELATION, TYPE, MESSAGE = b"BCORYM"
+STREAM_START, STREAM_STOP, STREAM_COMMIT, STREAM_ABORT = b"SEcA"
 INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
+IN_STREAM_XID: Final = (RELATION, TYPE, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE)  # tag, then an xid, in a chunk
+XID_BYTES: Final = 4
 KEY, OLD, NEW = b"KON"
 TUPLE_AT: Final = 6  # tag, relation id, 'N' or 'K' or 'O'; then TupleData
 TRUNCATE_IDS_AT: Final = 6  # tag, number of relations, options; then their ids
 _ID_AT: Final = 1
 _SUBJECT_BYTES: Final = 5  # tag and OID
-_SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15, "A": 9}
+_SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15, "A": 9,
+             "S": 6, "E": 1, "c": 30}  # fmt: skip
 _MIN_LENGTH = np.full(256, np.iinfo(np.int64).max, np.int64)  # an unknown type is never long enough
 for _tag, _length in _SHORTEST.items():
     _MIN_LENGTH[ord(_tag)] = _length
@@ -38,12 +42,17 @@ for _tag, _length in _SHORTEST.items():
 class MessageColumns:
     """N pgoutput messages: ``lsn`` (uint64, XLogData's start), ``payload`` (Arrow binary, its type byte first).
 
-    ``tag`` has the type bytes, ``lengths`` the sizes in bytes. Raises ProtocolError, with the LSN, for a message of a
-    type that pgoutput does not send at protocol version 1, and for one that is too short for its type.
+    ``subxid`` (uint32): of a message in a streamed chunk the (sub)transaction that it says it is of, which is not in
+    ``payload``; else 0. ``tag`` has the type bytes, ``lengths`` the sizes in bytes. Raises ProtocolError, with the LSN,
+    for a message of a type that pgoutput does not send at protocol version 2, and for one that is too short for its
+    type.
     """
 
-    def __init__(self, lsn: npt.NDArray[np.uint64], payload: pa.Array) -> None:
+    def __init__(
+        self, lsn: npt.NDArray[np.uint64], payload: pa.Array, subxid: npt.NDArray[np.uint32] | None = None
+    ) -> None:
         self.lsn, self.payload = lsn, payload
+        self.subxid = np.zeros(len(lsn), np.uint32) if subxid is None else subxid
         _, offsets, data = payload.buffers()
         bounds = np.frombuffer(offsets, np.int32, len(payload) + 1, 4 * payload.offset) if len(payload) else np.zeros(1)
         self._at: Rows = bounds[:-1].astype(np.int64)
@@ -68,7 +77,7 @@ class MessageColumns:
 
     def where(self, mask: npt.NDArray[np.bool_]) -> MessageColumns:
         """Those of ``mask``."""
-        return MessageColumns(self.lsn[mask], self.payload.take(to_arrow(np.flatnonzero(mask))))
+        return MessageColumns(self.lsn[mask], self.payload.take(to_arrow(np.flatnonzero(mask))), self.subxid[mask])
 
     def message(self, row: int) -> PgoutputMessage:
         return read_message(self.payload_of(row))
@@ -80,6 +89,10 @@ class MessageColumns:
     def ids(self, rows: Rows) -> Numbers:
         """The OIDs of Relation, Type, Insert, Update and Delete messages."""
         return gather(self._data, ">u4", self._at[rows] + _ID_AT)
+
+    def streams(self, rows: Rows) -> Numbers:
+        """The xids of Stream Start and Stream Commit messages."""
+        return gather(self._data, ">u4", self._at[rows] + 1)
 
     def begins(self, rows: Rows) -> dict[str, Numbers]:
         """``xid``, ``final_lsn`` and ``commit_ts`` (µs since 2000-01-01 UTC) of Begin messages."""

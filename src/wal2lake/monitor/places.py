@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+from wal2lake.changelog.format import segment_name
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.places import IDENTITY, TIMELINES
@@ -14,12 +16,14 @@ from wal2lake.config import Config
 from wal2lake.errors import ConfigError, LockedError, PublicationError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.problem import Problem
+from wal2lake.monitor.view import format_duration
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import SystemIdentity, identify, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.slots import SlotState, slot_state
 from wal2lake.tables.target import Target
 
+_OPEN_S = 600.0
 _LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the rest is worth seeing
 
 
@@ -80,6 +84,7 @@ class PlacesReader:
         except Wal2LakeError as error:
             problems.append(Problem("log", str(error)))
             return not isinstance(error, ConfigError), None
+        problems += _open_transactions(log)
         lsns = LSN(log.start_lsn), LSN(log.last_end_lsn), log.durable_lsn()
         return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline)
 
@@ -110,6 +115,20 @@ class LogReader:
             self._identity = _identity(storage)
         self._log = log
         return log
+
+
+def _open_transactions(log: ChangeLog) -> Iterator[Problem]:
+    """They keep the log, as they keep WAL on the server."""
+    newest = log.segments[-1] if log.segments else None
+    if newest is not None and newest.open_after < newest.seq:
+        with suppress(FileNotFoundError):  # retention has removed it meanwhile
+            age_s = time.time() - log.storage.modified(segment_name(newest.open_after))
+            if age_s > _OPEN_S:
+                text = (
+                    f"A transaction that is streamed has not ended for {format_duration(age_s)}, and keeps the change"
+                    f" log from segment {newest.open_after} on: pg_stat_activity or pg_prepared_xacts shows which."
+                )
+                yield Problem("open_transaction", text)
 
 
 def _identity(storage: Storage) -> tuple[str, ...]:

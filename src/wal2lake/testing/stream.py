@@ -15,10 +15,13 @@ from wal2lake.pgoutput.messages import (
     PgoutputMessage,
     Relation,
     RelationColumn,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Update,
 )
 from wal2lake.pgoutput.tuples import NULL, OldTuple, TupleColumn, TupleData
-from wal2lake.wire.replication import XLogData, write_xlog_data
+from wal2lake.wire.replication import XLOG_DATA_HEADER, XLogData, write_xlog_data
 
 INT8, TEXT = 20, 25
 
@@ -35,6 +38,22 @@ class ScriptedStream:
         payload = write_xlog_data(XLogData(self.lsn, self.lsn, 0, write_message(message)))
         self.lsn = LSN(self.lsn + self.step)
         return payload
+
+    def in_chunk(self, message: PgoutputMessage, xid: int) -> bytes:
+        """A message inside a chunk of a streamed transaction, of the (sub)transaction ``xid``."""
+        whole = self.message(message)
+        head, body = whole[: XLOG_DATA_HEADER + 1], whole[XLOG_DATA_HEADER + 1 :]
+        return head + xid.to_bytes(4, "big") + body if message.in_stream_xid else whole
+
+    def chunk(self, xid: int, *changes: tuple[int, PgoutputMessage] | PgoutputMessage, first: bool) -> list[bytes]:
+        """Stream Start, the changes, each with its subtransaction if it is of one, Stream Stop."""
+        pairs = [change if isinstance(change, tuple) else (xid, change) for change in changes]
+        start = self.message(StreamStart(xid, first))
+        return [start, *(self.in_chunk(message, sub) for sub, message in pairs), self.message(StreamStop())]
+
+    def stream_commit(self, xid: int, commit_ts: int = 0) -> bytes:
+        """Stream Commit; afterwards ``lsn`` is its end_lsn."""
+        return self.message(StreamCommit(xid, 0, self.lsn, LSN(self.lsn + self.step), commit_ts))
 
     def transaction(self, *changes: PgoutputMessage, commit_ts: int = 0) -> list[bytes]:
         """Begin, the changes, Commit; afterwards ``lsn`` is the Commit's end_lsn."""

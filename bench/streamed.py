@@ -1,0 +1,210 @@
+"""Large transactions by turns: what is left to do when they commit, with `source.streaming` and without.
+
+Some connections write by turns into a table of ten columns, each a transaction of its own with savepoints that are
+rolled back. Half of the transactions are rolled back; of the others, two are prepared before they are committed. The
+ratio is the time from the last COMMIT to its rows in the lake, streamed to as it was, each with a capture, a pipeline
+and a database of their own; and `wal2lake verify` must find source and lake equal. Beside it: the most memory that the
+capture ever had, to that of one that had a single transaction of a tenth of the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from bench import common
+from wal2lake.lsn import LSN
+from wal2lake.sinks.delta import DeltaSink
+from wal2lake.testing.embedded import EmbeddedPostgres
+
+BAR, MEMORY_BAR = 0.5, 1.3
+_PIECES = 10  # a transaction is written in so many statements; of some more, a savepoint is rolled back
+_ROLLED_BACK = (3, 7)
+_POLL_S = 0.05
+_FLUSHED = "-c synchronous_commit=on"  # decoding sees only that
+_PATIENCE_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many transactions of so many rows each."""
+
+    transactions: int
+    rows: int
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench streamed", description=__doc__)
+    parser.add_argument("--transactions", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=500_000, help="of each transaction")
+    parser.add_argument("--work-mem", default="64MB", help="logical_decoding_work_mem, its default")
+    given = parser.parse_args(argv)
+    settings = {"logical_decoding_work_mem": given.work_mem, "max_prepared_transactions": "10"}
+    load, folder = Load(given.transactions, given.rows), Path(tempfile.mkdtemp(prefix="wal2lake-bench-"))
+    seconds, memory, equal = {}, {}, True
+    with EmbeddedPostgres(settings=settings) as postgres:
+        try:
+            small = Site(postgres, folder, "small", streaming=True).capture_alone(given.rows // 10)
+            for name, streaming in (("streamed", True), ("whole", False)):
+                seconds[name], memory[name], verified = Site(postgres, folder, name, streaming=streaming).mirror(load)
+                equal &= verified
+                print(
+                    f"{name}: {seconds[name]:.1f} s from the last COMMIT to the lake, capture's peak"
+                    f" {memory[name] >> 20} MB, verify finds them {'equal' if verified else 'DIFFERENT'}",
+                    flush=True,
+                )
+        finally:
+            shutil.rmtree(folder)
+    growth, ratio = memory["streamed"] / small, seconds["streamed"] / seconds["whole"]
+    print(f"capture's peak after one transaction of {given.rows // 10:,} rows: {small >> 20} MB")
+    print(f"memory: {growth:.2f} (bar {MEMORY_BAR})")
+    print(f"ratio: {ratio:.2f} (bar {BAR})")
+    return 0 if equal and growth <= MEMORY_BAR and ratio <= BAR else 1
+
+
+class Site:
+    """A database with the table and its publication, a configuration, and the processes of wal2lake."""
+
+    def __init__(self, postgres: EmbeddedPostgres, folder: Path, name: str, *, streaming: bool) -> None:
+        postgres.psql(f"CREATE DATABASE {name}")
+        self._dsn = postgres.dsn.replace("dbname=postgres", f"dbname={name}")
+        self._folder = folder / name
+        self._folder.mkdir()
+        dsn = postgres.tcp_dsn.replace("dbname=postgres", f"dbname={name}")
+        (self._folder / "wal2lake.toml").write_text(
+            f"[source]\ndsn = {json.dumps(dsn)}\npublication = '{common.PUBLICATION}'\nslot = 'bench_{name}'\n"
+            f"streaming = {str(streaming).lower()}\n"
+        )
+        postgres.psql(common.CREATE, database=name)
+        self._sql(f"INSERT INTO {common.TABLE} SELECT {common.ROWS} FROM generate_series(1::bigint, 10) AS i")
+        self._sink = DeltaSink(str(self._folder / "wal2lake/lake/public/bench"), "wal2lake")
+
+    def capture_alone(self, rows: int) -> int:
+        """The peak memory, in bytes, of a capture that has one transaction."""
+        with self._running("capture") as capture:
+            self._await_state("capture", "streaming")
+            self._sql(f"INSERT INTO {common.TABLE} SELECT {common.ROWS} FROM generate_series(11::bigint, {rows}) AS i")
+            end = self._sql("SELECT pg_current_wal_lsn()::text")[0][0]
+            self._await(lambda: LSN.parse(self._said("capture")["durable_lsn"]) >= LSN.parse(end))
+            return _peak(capture.pid)
+
+    def mirror(self, load: Load) -> tuple[float, int, bool]:
+        """Seconds from the last COMMIT to the lake, the capture's peak memory, and whether all is equal."""
+        with self._running("capture") as capture, self._running("pipeline"):
+            self._await_state("pipeline", "streaming")
+            last = _Transactions(self._dsn, load).run()
+            committed = time.perf_counter()
+            self._await(lambda: (state := self._sink.state()) is not None and state.applied_lsn > last)
+            seconds = time.perf_counter() - committed
+            done = subprocess.run(self._command("verify"), cwd=self._folder, capture_output=True, check=False)
+            return seconds, _peak(capture.pid), done.returncode == 0
+
+    def _await_state(self, role: str, state: str) -> None:
+        self._await(lambda: self._said(role).get("state") == state)
+
+    def _said(self, role: str) -> dict[str, str]:
+        try:
+            return dict(json.loads((self._folder / f"wal2lake/log/status/{role}.json").read_bytes()))
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    @staticmethod
+    def _await(condition: object) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        assert callable(condition)
+        while not condition():
+            if time.monotonic() > end:
+                raise TimeoutError("waited in vain")
+            time.sleep(_POLL_S)
+
+    def _sql(self, query: str) -> Sequence[tuple[str, ...]]:
+        with psycopg.connect(self._dsn, autocommit=True, options=_FLUSHED) as connection:
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _command(self, role: str) -> list[str]:
+        return [sys.executable, "-m", "wal2lake", role]
+
+    @contextmanager
+    def _running(self, role: str) -> Iterator[subprocess.Popen[bytes]]:
+        with (self._folder / f"{role}.txt").open("ab") as said:
+            process = subprocess.Popen(self._command(role), cwd=self._folder, stderr=said)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class _Transactions:
+    """All transactions of a load at once, each in a thread and a session of its own."""
+
+    def __init__(self, dsn: str, load: Load) -> None:
+        self._dsn, self._load = dsn, load
+
+    def run(self) -> int:
+        """Write and end them; returns a position that is below the last one's commit record only."""
+        with ExitStack() as stack:
+            made = (psycopg.connect(self._dsn, options=_FLUSHED) for _ in range(self._load.transactions))
+            sessions = [stack.enter_context(session) for session in made]
+            threads = [threading.Thread(target=self._write, args=pair) for pair in enumerate(sessions)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return self._end(sessions)
+
+    def _write(self, number: int, session: psycopg.Connection) -> None:
+        size, first = self._load.rows // _PIECES, number * 2 * self._load.rows + 11
+        for piece in range(_PIECES + len(_ROLLED_BACK)):
+            at = first + piece * size
+            rows = f"SELECT {common.ROWS} FROM generate_series({at}::bigint, {at + size - 1}) AS i"
+            session.execute(f"SAVEPOINT s{piece}; INSERT INTO {common.TABLE} {rows}".encode())
+            if piece in _ROLLED_BACK:
+                session.execute(f"ROLLBACK TO SAVEPOINT s{piece}".encode())
+
+    def _end(self, sessions: list[psycopg.Connection]) -> int:
+        half = len(sessions) // 2
+        for session in sessions[:half]:
+            session.rollback()
+        prepared = sessions[half : half + 2]
+        for number, session in enumerate(prepared):
+            session.execute(f"PREPARE TRANSACTION 'bench {number}'".encode())
+        for session in sessions[half + 2 :]:
+            session.commit()
+        with psycopg.connect(self._dsn, autocommit=True, options=_FLUSHED) as other:
+            below = 0
+            for number in range(len(prepared)):
+                row = other.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+                assert row is not None
+                below = int(LSN.parse(row[0]))
+                other.execute(f"COMMIT PREPARED 'bench {number}'".encode())
+        return below
+
+
+def _peak(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
