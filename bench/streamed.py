@@ -1,10 +1,11 @@
 """Large transactions by turns: what is left to do when they commit, with `source.streaming` and without.
 
 Some connections write by turns into a table of ten columns, each a transaction of its own with savepoints that are
-rolled back. Half of the transactions are rolled back; of the others, two are prepared before they are committed. The
-ratio is the time from the last COMMIT to its rows in the lake, streamed to as it was, each with a capture, a pipeline
-and a database of their own; and `wal2lake verify` must find source and lake equal. Beside it: the most memory that the
-capture ever had, to that of one that had a single transaction of a tenth of the rows.
+rolled back. When the server has decoded what they wrote, half of the transactions are rolled back; of the others, two
+are prepared before they are committed. The ratio is the time from the last COMMIT to its rows in the lake, streamed to
+as it was, each with a capture, a pipeline and a database of their own; and `wal2lake verify` must find source and lake
+equal. Beside it: the most memory that the capture ever had, to that of one that had a single transaction of a tenth of
+the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from pathlib import Path
 import psycopg
 
 from bench import common
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.lsn import LSN
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -52,6 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--transactions", type=int, default=8)
     parser.add_argument("--rows", type=int, default=500_000, help="of each transaction")
     parser.add_argument("--work-mem", default="64MB", help="logical_decoding_work_mem, its default")
+    parser.add_argument("--log-only", action="store_true", help="without Spark: until all is durable in the change log")
     given = parser.parse_args(argv)
     settings = {"logical_decoding_work_mem": given.work_mem, "max_prepared_transactions": "10"}
     load, folder = Load(given.transactions, given.rows), Path(tempfile.mkdtemp(prefix="wal2lake-bench-"))
@@ -60,13 +63,15 @@ def main(argv: list[str]) -> int:
         try:
             small = Site(postgres, folder, "small", streaming=True).capture_alone(given.rows // 10)
             for name, streaming in (("streamed", True), ("whole", False)):
-                seconds[name], memory[name], verified = Site(postgres, folder, name, streaming=streaming).mirror(load)
-                equal &= verified
-                print(
-                    f"{name}: {seconds[name]:.1f} s from the last COMMIT to the lake, capture's peak"
-                    f" {memory[name] >> 20} MB, verify finds them {'equal' if verified else 'DIFFERENT'}",
-                    flush=True,
-                )
+                site = Site(postgres, folder, name, streaming=streaming)
+                if given.log_only:
+                    seconds[name], memory[name] = site.logged(load)
+                else:
+                    seconds[name], memory[name], verified = site.mirror(load)
+                    equal &= verified
+                    print(f"verify finds source and lake {'equal' if verified else 'DIFFERENT'}")
+                mb = memory[name] >> 20
+                print(f"{name}: {seconds[name]:.1f} s after the last COMMIT, capture's peak {mb} MB", flush=True)
         finally:
             shutil.rmtree(folder)
     growth, ratio = memory["streamed"] / small, seconds["streamed"] / seconds["whole"]
@@ -102,16 +107,38 @@ class Site:
             self._await(lambda: LSN.parse(self._said("capture")["durable_lsn"]) >= LSN.parse(end))
             return _peak(capture.pid)
 
+    def logged(self, load: Load) -> tuple[float, int]:
+        """Seconds from the last COMMIT until all is durable in the change log, and the capture's peak memory."""
+        with self._running("capture") as capture:
+            self._await_state("capture", "streaming")
+            last = _Transactions(self._dsn, load).run()
+            return self._await_log(last), _peak(capture.pid)
+
     def mirror(self, load: Load) -> tuple[float, int, bool]:
         """Seconds from the last COMMIT to the lake, the capture's peak memory, and whether all is equal."""
         with self._running("capture") as capture, self._running("pipeline"):
             self._await_state("pipeline", "streaming")
+            first = self._sql(f"UPDATE {common.TABLE} SET note = '' RETURNING pg_current_wal_lsn()::text")[0][0]
+            self._await_applied(LSN.parse(first))  # the pipeline has begun
             last = _Transactions(self._dsn, load).run()
             committed = time.perf_counter()
-            self._await(lambda: (state := self._sink.state()) is not None and state.applied_lsn > last)
+            print(f"durable in the log after {self._await_log(last):.1f} s", flush=True)
+            self._await_applied(last)
             seconds = time.perf_counter() - committed
             done = subprocess.run(self._command("verify"), cwd=self._folder, capture_output=True, check=False)
             return seconds, _peak(capture.pid), done.returncode == 0
+
+    def _await_log(self, lsn: int) -> float:
+        """Seconds until the log has what commits above ``lsn``."""
+        began, log = time.perf_counter(), ChangeLog.open(self._folder / "wal2lake/log")
+        while log.last_end_lsn <= lsn:
+            time.sleep(_POLL_S)
+            log.refresh()
+        return time.perf_counter() - began
+
+    def _await_applied(self, lsn: int) -> None:
+        """Until the lake has it."""
+        self._await(lambda: (state := self._sink.state()) is not None and state.applied_lsn > lsn)
 
     def _await_state(self, role: str, state: str) -> None:
         self._await(lambda: self._said(role).get("state") == state)
@@ -123,9 +150,8 @@ class Site:
             return {}
 
     @staticmethod
-    def _await(condition: object) -> None:
+    def _await(condition: Callable[[], object]) -> None:
         end = time.monotonic() + _PATIENCE_S
-        assert callable(condition)
         while not condition():
             if time.monotonic() > end:
                 raise TimeoutError("waited in vain")
@@ -170,6 +196,7 @@ class _Transactions:
                 thread.start()
             for thread in threads:
                 thread.join()
+            self._await_decoded()
             return self._end(sessions)
 
     def _write(self, number: int, session: psycopg.Connection) -> None:
@@ -180,6 +207,16 @@ class _Transactions:
             session.execute(f"SAVEPOINT s{piece}; INSERT INTO {common.TABLE} {rows}".encode())
             if piece in _ROLLED_BACK:
                 session.execute(f"ROLLBACK TO SAVEPOINT s{piece}".encode())
+
+    def _await_decoded(self) -> None:
+        """Until the server has read the WAL so far for the slot, as it has long before a long transaction ends."""
+        with psycopg.connect(self._dsn, autocommit=True) as other:
+            row = other.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            assert row is not None
+            other.execute("SELECT pg_switch_wal()")  # flushed up to there
+            query = "SELECT sent_lsn >= %s::pg_lsn FROM pg_stat_replication WHERE application_name = 'wal2lake capture'"
+            while other.execute(query, row).fetchone() != (True,):
+                time.sleep(_POLL_S)
 
     def _end(self, sessions: list[psycopg.Connection]) -> int:
         half = len(sessions) // 2

@@ -187,7 +187,9 @@ class Capture:
         only: OneTransaction | None,
         frames: list[bytes],
     ) -> None:
-        batch = resent.pass_over(without_headers(frames, in_chunk=writer.in_chunk), stream.keepalive_lsn)
+        messages = without_headers(frames, in_chunk=writer.in_chunk)
+        frames.clear()  # the same bytes once more
+        batch = resent.pass_over(messages, stream.keepalive_lsn)
         batch = batch if only is None else only.take(batch)
         if stream.as_stored:
             require_names(batch)

@@ -25,7 +25,7 @@ def without_headers(copy_data: Sequence[bytes], *, in_chunk: bool = False) -> Me
     """
     if not copy_data:
         return MessageColumns.of([])
-    data: bytes | bytearray = b"".join(copy_data)
+    data = bytearray().join(copy_data)
     lengths = np.fromiter(map(len, copy_data), np.int64, len(copy_data))
     ends = np.cumsum(lengths)
     starts = ends - lengths
@@ -36,7 +36,7 @@ def without_headers(copy_data: Sequence[bytes], *, in_chunk: bool = False) -> Me
     lsn, begins, subxid = gather(data, ">u8", starts + 1), starts + XLOG_DATA_HEADER, None
     prefixed = _prefixed(gather(data, "u1", begins), in_chunk=in_chunk)
     if len(prefixed):
-        data, subxid = bytearray(data), np.zeros(len(starts), np.uint32)
+        subxid = np.zeros(len(starts), np.uint32)
         begins, subxid[prefixed] = _without_xids(data, begins, ends, prefixed, lsn)
     return MessageColumns(lsn, _behind(data, begins, ends), subxid)
 
@@ -66,7 +66,7 @@ def _without_xids(data: bytearray, begins: Rows, ends: Rows, rows: Rows, lsn: Nu
     return moved, xids
 
 
-def _behind(data: bytes | bytearray, begins: Rows, ends: Rows) -> pa.Array:
+def _behind(data: bytearray, begins: Rows, ends: Rows) -> pa.Array:
     """What lies in ``data`` from begins to ends: of the array [header, message, header, …] every other element."""
     offsets = np.empty(2 * len(ends), np.int32)
     offsets[0::2], offsets[1::2] = begins, ends

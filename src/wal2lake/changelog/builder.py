@@ -190,18 +190,18 @@ def _streamed(ended: Sequence[Ended], seq: int, messages: MessageColumns) -> dic
 def _index(known_lsn: int, whole: dict[str, Numbers], streamed: dict[str, Any]) -> pa.RecordBatch:
     """The committed transactions that are new to the log, which had all up to ``known_lsn``, in the order of their
     ends."""
-    lists = streamed.get("extents", no_extents(0))
-    names = [name for name in TRANSACTIONS_SCHEMA.names if name != "extents"]
-    table = {name: np.concatenate([whole[name], streamed[name]]) if streamed else whole[name] for name in names}
-    order = np.argsort(table["last_row"], kind="stable")
-    ends = table["end_lsn"][order]
-    known = np.maximum.accumulate(np.concatenate([[np.uint64(known_lsn)], ends]))[:-1]
-    at = order[ends > known]
-    columns = [to_arrow(table[name][at], TRANSACTIONS_SCHEMA.field(name).type) for name in names]
-    # a transaction that came whole has the empty list before all others
-    every = pa.concat_arrays([no_extents(1), lists])
-    own = np.maximum(at - len(whole["last_row"]) + 1, 0)
-    return pa.RecordBatch.from_arrays([*columns, every.take(to_arrow(own))], schema=TRANSACTIONS_SCHEMA)
+    names, lists = [name for name in TRANSACTIONS_SCHEMA.names if name != "extents"], no_extents(len(whole["last_row"]))
+    table = {name: whole[name] for name in names}
+    if streamed:
+        table = {name: np.concatenate([whole[name], streamed[name]]) for name in names}
+        order = np.argsort(table["last_row"], kind="stable")
+        table = {name: values[order] for name, values in table.items()}
+        lists = pa.concat_arrays([lists, streamed["extents"]]).take(to_arrow(order))
+    ends = table["end_lsn"]
+    fresh = ends > np.maximum.accumulate(np.concatenate([[np.uint64(known_lsn)], ends]))[:-1]
+    columns = [to_arrow(table[name][fresh], TRANSACTIONS_SCHEMA.field(name).type) for name in names]
+    lists = lists if fresh.all() else lists.take(to_arrow(np.flatnonzero(fresh)))
+    return pa.RecordBatch.from_arrays([*columns, lists], schema=TRANSACTIONS_SCHEMA)
 
 
 def _begins(messages: MessageColumns, seq: int, tail: Tail) -> dict[str, Numbers]:

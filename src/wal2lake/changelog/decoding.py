@@ -80,8 +80,6 @@ class _Streamed:
                 case headers.STREAM_COMMIT:
                     commit = read_message(payload)
                     assert isinstance(commit, StreamCommit)
-                    if not self._open:  # all that was streamed of it is aborted
-                        yield lsn, self._begin(payload)
                     self._open = False
                     yield lsn, write_message(Commit(0, commit.commit_lsn, commit.end_lsn, commit.commit_ts))
                 case headers.STREAM_STOP:
@@ -90,7 +88,7 @@ class _Streamed:
                     yield lsn, payload
 
     def _begin(self, payload: bytes) -> bytes:
-        """Of the transaction of a Stream Start or Stream Commit."""
+        """Of the transaction of a Stream Start, which no abort of a subtransaction takes away."""
         xid = int.from_bytes(payload[1:5], "big")
         if self._known is None:
             found = self._log.transactions(*self._range).select(["xid", "final_lsn", "commit_ts"]).to_pydict()

@@ -91,13 +91,16 @@ def follow_streams(
     ProtocolError, with the LSN, for what does not follow as the protocol says; an abort of what was never sent is
     passed over.
     """
+    events = messages.rows_of(STREAM_START, STREAM_COMMIT, STREAM_ABORT).tolist()
+    if not events and not streams:
+        return [], streams
     here = _pieces(messages, xid, in_chunk, seq)
     left = {open_xid: _with(stream, here.get(open_xid)) for open_xid, stream in streams.items()}
     ended: list[Ended] = []
-    for row in messages.rows_of(STREAM_START, STREAM_COMMIT, STREAM_ABORT).tolist():
+    for row in events:
         match messages.message(row):
             case StreamStart(xid=of, first_segment=first):
-                if bool(first) == (of in left):
+                if first == (of in left):
                     what = "twice began to stream" if first else "goes on to stream, and never began,"
                     raise ProtocolError(f"The server {what} transaction {of}.", lsn=int(messages.lsn[row]))
                 if first:
