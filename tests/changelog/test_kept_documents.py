@@ -80,15 +80,16 @@ def test_a_log_without_segments_may_have_lost_its_position(open_writer: Writer) 
     """That is told, and no segment is missed of which nobody knows."""
     with open_writer() as writer:
         pass
+    storage = writer.log.storage
     positions = [file for file in _files(writer) if file.name.startswith("position")]
     for file in positions:
         file.write_bytes(b"{}")
-    faults = list(verify_log(writer.log.storage))
+    faults = list(verify_log(storage))
     assert len(faults) == len(positions)
     assert not any("segments/" in fault for fault in faults)
     for file in positions:
         file.unlink()
-    assert list(verify_log(writer.log.storage)) == []
+    assert list(verify_log(storage)) == []
 
 
 def test_only_a_log_with_segments_has_lost_its_position(open_writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
