@@ -274,7 +274,7 @@ def test_status_tells_of_a_transaction_that_keeps_the_log(open_writer: Writer) -
         append(writer, stream.chunk(90, insert(1, "a"), first=True))
         append(writer, stream.transaction(insert(2, "b")), stream.transaction(insert(3, "c")))
         folder = Path(writer.log.storage.where)
-        config = Config(SourceConfig("host=127.0.0.1 port=1"), LogConfig(str(folder)), LakeConfig(str(folder / "lake")))
+        config = Config(SourceConfig("host=127.0.0.1 port=1"), LogConfig(str(folder)), LakeConfig(f"{folder}-lake"))
         assert not [problem for problem in read_status(config).problems if "has not ended" in problem]
         old = time.time() - 1800
         os.utime(folder / "segments/0000000000000000.arrow", (old, old))
