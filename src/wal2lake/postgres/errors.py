@@ -15,8 +15,8 @@ Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice
 from __future__ import annotations
 
 import re
-from typing import Final
 from collections.abc import Sequence
+from typing import Final
 
 import psycopg
 from psycopg import pq
