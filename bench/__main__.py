@@ -12,7 +12,7 @@ from bench import against
 
 ALL = (
     "capture", "chaos", "client", "decode", "docs", "hot", "land", "packages", "plugins", "reorder", "silent",
-    "snapshot", "spill", "streamed",
+    "snapshot", "spill", "streamed", "types",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wal2lake.apply import row_index
 from wal2lake.apply.row_index import RowIndex, take
 
 NAN = float("nan")
@@ -24,7 +25,14 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.date32(), [date(2000, 1, 1), None]),
     (pa.timestamp("us"), [datetime(2000, 1, 1), None]),
     (pa.timestamp("us", "UTC"), [datetime(2000, 1, 1, tzinfo=UTC), None]),
-]
+    (pa.list_(pa.int32()), [[], [None], [1], [1, None], [None, 1], [11], [1, 1], None]),
+    (pa.list_(pa.string()), [[], [""], ["", ""], ["a", "b"], ["ab"], ["NULL"], [None], ["a", None, "b"], None]),
+    (pa.list_(pa.float64()), [[0.0], [-0.0], [NAN], [NAN, 0.0], None]),
+    (pa.list_(pa.binary()), [[b"\0"], [b"\0\0"], [b"\0", b"\0"], [b""], None]),
+    (pa.list_(pa.list_(pa.bool_())), [[[True], []], [[], [True]], [[True]], [None], [[None]], [], None]),
+    (pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]),
+     [{"a": 1, "b": ["x"]}, {"a": None, "b": ["x"]}, {"a": 1, "b": None}, {"a": None, "b": None}, None]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=lambda v: str(v) if isinstance(v, pa.DataType) else "")
@@ -36,6 +44,26 @@ def test_each_value_is_found_as_itself_only(kind: pa.DataType, values: list[Any]
     for i in range(len(values)):
         only = RowIndex(rows.slice(i, 1)).find(rows)
         assert np.flatnonzero(only >= 0).tolist() == [i, i + len(values)]
+
+
+def test_nested_values_of_parts_of_columns_are_found() -> None:
+    whole = pa.array([["x"], None, ["a", None], [], ["é"], ["a", None]] * 3, pa.list_(pa.string()))
+    part = pa.table({"a": pa.chunked_array([whole.slice(1, 4), whole.slice(7, 5)])})
+    index = RowIndex(part)
+    assert index.distinct == 4
+    assert index.find(pa.table({"a": whole.slice(2, 1)})).tolist() == [index.ids[1]]
+    assert take(part, pa.array([1, None, 8]))["a"].to_pylist() == [["a", None], None, ["a", None]]
+
+
+def test_lists_are_taken_however_large_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_index, "TAKE_BYTES", 64)
+    kind = pa.list_(pa.struct([("a", pa.string()), ("n", pa.int32())]))
+    rows = [[{"a": "x" * n, "n": n}, None] if n % 4 else None for n in range(20)]
+    places = [19, 0, None, 3, 3, *range(20)]
+    found = take(pa.table({"l": pa.array(rows, kind)}), pa.array(places))["l"]
+    assert found.type == kind
+    assert found.num_chunks > 1
+    assert found.to_pylist() == [None if place is None else rows[place] for place in places]
 
 
 cell = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab"]))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import psycopg
 import pyarrow as pa
 
-from wal2lake.columnar.types import TableSchema
+from wal2lake.columnar.types import FIRST_RULES, TableSchema, TypeRules
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation, Type
@@ -38,7 +38,7 @@ def batch(rows: Sequence[LogRow]) -> pa.RecordBatch:
     )
 
 
-def schemas(rows: Iterable[LogRow]) -> dict[str, TableSchema]:
+def schemas(rows: Iterable[LogRow], rules: TypeRules = FIRST_RULES) -> dict[str, TableSchema]:
     """The last schema of each table, by its name without the namespace."""
     types, found = {}, {}
     for _, _, payload in rows:
@@ -47,5 +47,5 @@ def schemas(rows: Iterable[LogRow]) -> dict[str, TableSchema]:
             if isinstance(message, Type):
                 types[message.type_oid] = message
             elif isinstance(message, Relation):
-                found[message.name] = TableSchema.from_relation(message, types)
+                found[message.name] = TableSchema.from_relation(message, types, rules=rules)
     return found

@@ -13,7 +13,7 @@ from tests.fuzz.targets import Target
 from tests.vectors import load
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
-from wal2lake.columnar.types import TableColumn, TableSchema, column_type
+from wal2lake.columnar.types import EDITION, TableColumn, TableSchema, TypeRules, column_type
 from wal2lake.errors import ProtocolError, UnrepresentableError
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import PgoutputOptions
@@ -21,8 +21,10 @@ from wal2lake.pgoutput.session import PgoutputSession
 from wal2lake.wire.copyformat import BinaryRowReader, binary_header, binary_trailer, write_binary_row
 
 NAMES = ("lsn", "tag", "relation_id", "xid", "payload")
+_RULES = TypeRules(EDITION)
 TYPES = (pa.uint64(), pa.uint8(), pa.uint32(), pa.uint32(), pa.binary())
-COPIED = [(b"\0\0\0\1", b"one"), (b"\xff\xff\xff\xff", b""), (None, None)]
+_ARRAY = bytes.fromhex("00000001 00000001 00000017 00000002 00000001 00000004 00000007 ffffffff")  # {7,NULL}
+COPIED = [(b"\0\0\0\1", b"one", _ARRAY), (b"\xff\xff\xff\xff", b"", b"\0" * 11 + b"\x17"), (None, None, None)]
 
 
 def targets() -> list[Target]:
@@ -33,10 +35,13 @@ def targets() -> list[Target]:
             continue
         session = PgoutputSession(PgoutputOptions.parse(capture.options.items()))
         messages = [(session.receive(payload).message, payload) for payload in capture.pgoutput]
-        schemas = {oid: TableSchema.from_relation(r, session.types) for oid, r in session.relations.items()}
+        schemas = {
+            oid: TableSchema.from_relation(r, session.types, rules=_RULES) for oid, r in session.relations.items()
+        }
         corpus = [payload for message, payload in messages if message.tag in (b"I", b"U", b"D")]
         made.append(Target(f"columnar {capture.name}", corpus, _changes(schemas, corpus)))
-    columns = [TableColumn("a", column_type(23), True), TableColumn("b", column_type(25), False)]
+    columns = [TableColumn("a", column_type(23), True), TableColumn("b", column_type(25), False),
+               TableColumn("c", column_type(1007, edition=EDITION), False)]  # fmt: skip
     rows = [write_binary_row(row) for row in COPIED]
     return [*made, Target("columnar copy rows", rows, _copy_rows(columns, rows[0]))]
 
@@ -63,8 +68,11 @@ def _changes(schemas: dict[int, TableSchema], corpus: list[bytes]) -> Callable[[
 
 def _copy_rows(columns: list[TableColumn], sound: bytes) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
-        arrays = decode_copy_rows([sound, data, sound], columns, "public.t")
-        assert [len(array) for array in arrays] == [3, 3]
+        try:
+            arrays = decode_copy_rows([sound, data, sound], columns, "public.t")
+        except UnrepresentableError:  # an array of another shape
+            return
+        assert [len(array) for array in arrays] == [3, 3, 3]
         reader = BinaryRowReader()
         _codec_agrees(lambda: reader.feed(binary_header() + data + binary_trailer()))
 

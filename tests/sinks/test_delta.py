@@ -435,6 +435,29 @@ def test_every_type_lands_with_bounds_that_hold(sink: DeltaSink) -> None:
     assert delta.to_pyarrow_table(filters=[("text", "=", "x" * 100)]).num_rows == 1
 
 
+def test_nested_columns_lie_beside_flat_ones_of_any_name(sink: DeltaSink) -> None:
+    """Parquet calls the elements of x x.list.element, and the field a of s s.a."""
+    plain = pa.table({"x.list.element": pa.array([5, 9], pa.int32())})
+    sink.commit_files(sink.write_files(plain.to_batches(), plain.schema), 1, plain.schema, None)
+    values: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "x": (pa.list_(pa.timestamp("us")), [[datetime(2024, 1, 1), None], None]),
+        "x.list.element": (pa.int32(), [5, 9]),
+        "s": (pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]), [{"a": 1, "b": [""]}, None]),
+        "s.a": (pa.string(), ["k", "m"]),
+        "after": (pa.int64(), [-7, None]),
+    }
+    rows = pa.table({name: pa.array(cells, kind) for name, (kind, cells) in values.items()})
+    [action] = sink.write_files(rows.to_batches(), rows.schema)
+    assert action.low == {"x.list.element": 5, "s.a": "k", "after": -7}
+    assert action.high == {"x.list.element": 9, "s.a": "m", "after": -7}
+    assert action.nulls == {"x.list.element": 0, "s.a": 0, "after": 1}
+    sink.replace_files([action], 2, rows.schema, 1)
+    state = sink.state()
+    assert state is not None
+    assert state.schema == rows.schema
+    assert pa.table(DeltaTable(sink.uri).scan()).cast(rows.schema).to_pylist() == rows.to_pylist()
+
+
 def test_large_input_becomes_several_files_of_several_row_groups(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

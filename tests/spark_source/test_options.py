@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from wal2lake.columnar.types import TypeRules
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.spark.options import SourceOptions
@@ -13,12 +14,12 @@ def test_every_option_is_read_whatever_its_case() -> None:
         {
             "LOG": "/log", "table": "shop.orders", "startinglsn": "1/0", "endingLsn": "1/A", "consumer": "bi",
             "maxBytesPerTrigger": "64m", "MAXROWSPERTRIGGER": "1000", "unrepresentable": "NULL",
-            "textColumns": "shop.orders.total, shop.orders.note",
+            "textColumns": "shop.orders.total, shop.orders.note", "typeEdition": "2",
         }
     )  # fmt: skip
     assert options == SourceOptions(
         "/log", ("shop", "orders"), LSN(1 << 32), LSN((1 << 32) + 10), 64 << 20, 1000, "bi",
-        DecodeRules("null", ("shop.orders.total", "shop.orders.note")),
+        DecodeRules("null", ("shop.orders.total", "shop.orders.note"), TypeRules(2)),
     )  # fmt: skip
 
 
@@ -43,6 +44,8 @@ def test_a_table_name_may_have_dots() -> None:
         ({"log": "l", "maxBytesPerTrigger": "5t"}, "positive"),
         ({"log": "l", "consumer": "../x"}, "consumer"),
         ({"log": "l", "unrepresentable": "guess"}, "error or null"),
+        ({"log": "l", "typeEdition": "0"}, "from 1 to"),
+        ({"log": "l", "typeEdition": "x"}, "from 1 to"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_cure(options: dict[str, str], says: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -128,6 +130,60 @@ def test_a_clean_table_is_equal(report: VerifyReport, name: str) -> None:
     assert result.findings() == []
     assert result.rows_source == result.rows_lake > 0
     assert name not in _KEYS or result.ranges > 5 or name == "by_long"
+
+
+_ARRAYS = """
+CREATE TABLE arrays (id int PRIMARY KEY, i int[], t text[], b bytea[], o bool[], d date[], ts timestamp[],
+                     tz timestamptz[], n numeric(10, 2)[], f4 real[], f8 double precision[], u uuid[], m int[][],
+                     s interval[]);
+INSERT INTO arrays VALUES
+ (1, '{1,NULL,-3}', '{"",NULL,"NULL",nuLL,"a b","a,b","{}",é😀,"q\\"q","back\\\\slash","tab\ty"}',
+  '{"\\\\x00ff",NULL}',
+  '{t,f,NULL}', '{0001-01-01,NULL}', '{"2024-02-29 23:59:59.9",NULL}', '{"1969-12-31 23:59:59.999999+00"}',
+  '{1.50,NULL}',
+  '{1.1,-0,NaN,NULL}', '{1e-300,-0,0.1,Infinity}', '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}', '{{1,NULL},{3,4}}',
+  '{1 day,-00:00:01}'),
+ (2, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+INSERT INTO arrays (id, i, t, b) VALUES (3, NULL, NULL, NULL), (4, '{NULL}', '{NULL}', '{NULL}');
+"""
+_LISTS = pa.schema(
+    {"id": INT32, "i": pa.list_(INT32), "t": pa.list_(STRING), "b": pa.list_(BINARY), "o": pa.list_(BOOL)}
+    | {"d": pa.list_(DATE), "ts": pa.list_(NTZ), "tz": pa.list_(UTC_US), "n": pa.list_(pa.decimal128(10, 2))}
+    | {"f4": pa.list_(FLOAT), "f8": pa.list_(DOUBLE), "u": pa.list_(STRING), "m": pa.list_(pa.list_(INT32))}
+    | {"s": pa.list_(STRING)}
+)
+
+
+def test_arrays_are_compared_element_by_element(shop: Shop, spark: SparkSession) -> None:
+    shop.sql(_ARRAYS)
+    names = ", ".join(f"{name}::text[]" if name in ("u", "s") else name for name in _LISTS.names)
+    columns = list(zip(*shop.connection.execute(f"SELECT {names} FROM arrays ORDER BY id".encode()), strict=True))
+
+    def land(**changed: object) -> None:
+        values = {name: list(column) for name, column in zip(_LISTS.names, columns, strict=True)}
+        for name, value in changed.items():
+            values[name][0] = value
+        stamp = CommitProperties({"wal2lake.lsn": str(shop.lsn())})
+        rows = pa.table([pa.array(values[field.name], field.type) for field in _LISTS], schema=_LISTS)
+        write_deltalake(shop.uri("arrays"), rows, mode="overwrite", commit_properties=stamp)
+
+    land()
+    assert verify(shop.config, spark, ["kinds.arrays"]).tables[0].findings() == []
+    land(i=[1, -3], t=["NULL"], f4=[1.1, 0.0, float("nan"), None], f8=[1e-300], m=[[1], [None], [3], [4]], o=[True])
+    changed = verify(shop.config, spark, ["kinds.arrays"]).tables[0]
+    assert changed.bad_ranges[0].columns == ("i", "t", "o", "f4", "f8", "m")
+
+
+def test_elements_that_became_null_by_policy_count_as_null(shop: Shop, spark: SparkSession) -> None:
+    shop.sql("CREATE TABLE endless_arrays (id int PRIMARY KEY, d date[], n numeric(5, 1)[])")
+    shop.sql("INSERT INTO endless_arrays VALUES (1, '{infinity,NULL,2024-01-01}', '{NaN,1.0}'), (2, '{}', '{{1,2}}')")
+    kinds = pa.schema({"id": INT32, "d": pa.list_(DATE), "n": pa.list_(pa.decimal128(5, 1))})
+    rows = [{"id": 1, "d": [None, None, date(2024, 1, 1)], "n": [None, Decimal("1.0")]}, {"id": 2, "d": [], "n": None}]
+    stamp = CommitProperties({"wal2lake.lsn": str(shop.lsn())})
+    write_deltalake(shop.uri("endless_arrays"), pa.Table.from_pylist(rows, schema=kinds), commit_properties=stamp)
+    lenient = replace(shop.config, pipeline=PipelineConfig(unrepresentable="null"))
+    found = verify(lenient, spark, ["kinds.endless_arrays"]).tables[0]
+    assert [bad.columns for bad in found.bad_ranges] == [("n",)], "an array of another shape is no NULL"
 
 
 def test_what_became_null_by_policy_counts_as_null(shop: Shop, spark: SparkSession) -> None:

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wal2lake.apply.packed import is_nested, one_nan, packed
+
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 TAKE_BYTES = 1 << 30  # Arrow's strings have 32-bit offsets: no array holds 2 GiB or more
-_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 class RowIndex:
@@ -78,22 +79,45 @@ def take(rows: pa.Table, places: Ids | pa.Array) -> pa.Table:
 
 def take_values(column: pa.ChunkedArray, places: pa.Array) -> pa.ChunkedArray:
     """As ``take``, one column. Arrow would lay a string column end to end, and fails at 2 GiB of it."""
-    wide = _WIDE.get(column.type)
-    if wide is None or column.nbytes < TAKE_BYTES:
+    wide = _wide(column.type)
+    if wide == column.type or column.nbytes < TAKE_BYTES:
         return column.take(places)
     whole = column.cast(wide).combine_chunks()
     # int64[places]: bytes up to and with each; cut where the next TAKE_BYTES are full
-    size = np.cumsum(pc.fill_null(pc.binary_length(whole), 0).take(places).fill_null(0).to_numpy())
+    size = np.cumsum(pa.array(_sizes(whole)).take(places).fill_null(0).to_numpy())
     cuts = np.searchsorted(size, np.arange(TAKE_BYTES, size[-1] if len(size) else 0, TAKE_BYTES))
     bounds = pairwise([0, *np.unique(cuts).tolist(), len(places)])
     pieces = [whole.take(places.slice(start, stop - start)).cast(column.type) for start, stop in bounds]
     return pa.chunked_array(pieces, column.type)
 
 
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """The type with offsets of 64 bits, where it has any."""
+    if pa.types.is_list(kind):
+        return pa.large_list(_wide(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _wide(field.type)) for field in kind])
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+def _sizes(array: pa.Array) -> Ids:
+    """int64[values]: bytes of the strings in each, and about those of what else there is."""
+    kind = array.type
+    if pa.types.is_large_list(kind):
+        inner = np.append(0, np.cumsum(_sizes(array.flatten())))
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
+        of_lists: Ids = np.diff(inner[np.append(0, ends)]) + 8
+        return of_lists
+    if pa.types.is_struct(kind):
+        of_structs: Ids = np.sum([_sizes(field) for field in array.flatten()], axis=0, dtype=np.int64)
+        return of_structs
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        sizes: Ids = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+        return sizes
+    return np.full(len(array), 16, np.int64)
+
+
 def _bits(column: Any) -> pa.Array:
-    """One array that Arrow compares bit for bit: floats as integers, every NaN as the one that PostgreSQL writes."""
+    """One array that Arrow compares bit for bit."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not pa.types.is_floating(array.type):
-        return array
-    one_nan = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
-    return one_nan.view(pa.int64() if pa.types.is_float64(array.type) else pa.int32())
+    return packed(array) if is_nested(array.type) else one_nan(array)

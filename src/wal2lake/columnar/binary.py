@@ -176,4 +176,3 @@ BINARY: Final[Mapping[str, Decoder]] = {
     "uuid": uuid,
     "output": no_text,
 }
-COPY: Final[Mapping[str, Decoder]] = {**BINARY, "output": string}  # COPY asks the server for such columns' text

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Positions, Words
-from wal2lake.errors import RESYNC
+from wal2lake.errors import RESYNC, UnrepresentableError
 
 Policy = Literal["error", "null"]
 _NOT_UTF8: Final = "it is not UTF-8"
@@ -26,17 +26,25 @@ _NOT_UTF8_CURE: Final = (
 )
 
 
+class ShapeError(UnrepresentableError):
+    """An array is of another shape than its column's lists. No policy makes it NULL: as text the column holds it."""
+
+
 class CellFault(Exception):
-    """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``).
+    """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``; ``shape``: for it is
+    an array of another shape).
 
     ``hint``: its cure, where it has one of its own."""
 
-    def __init__(self, index: int, reason: str, hint: str | None = None, *, unrepresentable: bool = False) -> None:
+    def __init__(
+        self, index: int, reason: str, hint: str | None = None, *, unrepresentable: bool = False, shape: bool = False
+    ) -> None:
         super().__init__(reason)
         self.index = index
         self.reason = reason
         self.hint = hint
         self.unrepresentable = unrepresentable
+        self.shape = shape
 
 
 @dataclass(frozen=True, slots=True)

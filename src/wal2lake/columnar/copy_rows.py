@@ -5,19 +5,19 @@ Source: PostgreSQL documentation, COPY, "Binary Format".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.columnar.binary import COPY
 from wal2lake.columnar.buffer import BLOCK_ROWS, MessageBatch
-from wal2lake.columnar.cells import Decoder, Policy
-from wal2lake.columnar.tuples import AS_BINARY, NULL, Field, Walked, decode_field
+from wal2lake.columnar.cells import Policy
+from wal2lake.columnar.decoders import copy_decoder
+from wal2lake.columnar.tuples import AS_BINARY, NULL, Field, Formats, Walked, decode_field
 from wal2lake.columnar.types import TableColumn
 
-_FORMATS: Final[Mapping[int, Mapping[str, Decoder]]] = {AS_BINARY: COPY}
+_FORMATS: Final[Formats] = {AS_BINARY: copy_decoder}
 _NULL_LENGTH = 0xFFFFFFFF
 
 
@@ -26,8 +26,9 @@ def decode_copy_rows(
 ) -> list[pa.Array]:
     """Decode rows (CopyData payloads without the header and the trailer), one array per column.
 
-    Columns of types not in the type table must have been selected as text. Raises PgoutputDecodeError, and
-    UnrepresentableError unless the policy is "null". ``iter_copy_rows`` spares the copy into one.
+    Columns of types without a decoder of their binary form (``ColumnType.binary``) must have been selected as text.
+    Raises PgoutputDecodeError, and UnrepresentableError unless the policy is "null". ``iter_copy_rows`` spares the copy
+    into one.
     """
     parts = list(iter_copy_rows(rows, columns, relation, unrepresentable=unrepresentable))
     return parts[0] if len(parts) == 1 else [pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)]

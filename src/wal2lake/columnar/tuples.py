@@ -8,23 +8,25 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats", TupleDa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.columnar.binary import BINARY
 from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Positions
-from wal2lake.columnar.cells import CellFault, Cells, Decoder, Policy
-from wal2lake.columnar.text import NULL_AWARE, TEXT
-from wal2lake.columnar.types import TableColumn
-from wal2lake.errors import UnrepresentableError
+from wal2lake.columnar.cells import CellFault, Cells, Decoder, Policy, ShapeError
+from wal2lake.columnar.decoders import binary_decoder, text_decoder
+from wal2lake.columnar.text import NULL_AWARE
+from wal2lake.columnar.types import ColumnType, TableColumn
+from wal2lake.errors import RESYNC, UnrepresentableError
 
 NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
 _NO_PLACE_CURE: Final = 'Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.'
-_FORMATS: Final[Mapping[int, Mapping[str, Decoder]]] = {AS_TEXT: TEXT, AS_BINARY: BINARY}
+_NO_LIST_CURE: Final = f"{RESYNC} Its column lands as PostgreSQL's text from then on."
+Formats = Mapping[int, Callable[[ColumnType], Decoder]]
+_FORMATS: Final[Formats] = {AS_TEXT: text_decoder, AS_BINARY: binary_decoder}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,13 @@ def decode_field(
     messages: MessageBatch,
     field: Field,
     column: TableColumn,
-    formats: Mapping[int, Mapping[str, Decoder]],
+    formats: Formats,
     policy: Policy,
 ) -> pa.Array:
     """One column; where kinds differ, each is decoded by itself and put into its rows."""
     cells = Cells(messages.source, field.start, field.length, policy)
     masks = {kind: mask for kind in formats if (mask := field.where(kind)) is not None}
-    decoders = {kind: formats[kind][column.type.codec] for kind in masks}
+    decoders = {kind: formats[kind](column.type) for kind in masks}
     if len(masks) == 1:
         ((kind, mask),) = masks.items()
         if field.kinds is None:
@@ -140,9 +142,9 @@ def _decode(
         fault = error
     row = fault.index if rows is None else int(rows[fault.index])
     if fault.unrepresentable:
-        raise UnrepresentableError(
+        raise (ShapeError if fault.shape else UnrepresentableError)(
             f"{fault.reason} has no place in the lake type {column.type.arrow}.",
-            hint=fault.hint or _NO_PLACE_CURE,
+            hint=fault.hint or (_NO_LIST_CURE if fault.shape else _NO_PLACE_CURE),
             relation=messages.relation,
             column=column.name,
             lsn=messages.lsn_of(row),

@@ -3,6 +3,9 @@
 Nothing else in the project decides what a column becomes. A type without a row here, and a numeric that decimal128
 cannot hold whole, is a string with the type's output text (``known`` is False), so nothing is lost and nothing refused.
 
+The table has editions. By which of them a table was read is noted with it (``TypeRules``), so that a column keeps its
+type, whatever rows are added here, until somebody has the table read again.
+
 Source: src/include/catalog/pg_type.dat; PostgreSQL documentation, "Data Types".
 """
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 NUMERIC_OID: Final = 1700
 DECIMAL_DIGITS: Final = 38
 NO_TYPMOD: Final = -1
+FIRST_EDITION: Final = 1  # scalars; all else is output text
+EDITION: Final = 2  # the newest: arrays are lists
 
 # OID, name in pg_catalog, codec (the pair of decoders in text.py and binary.py), Arrow type.
 _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
@@ -48,8 +53,70 @@ _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
     (2950, "uuid", "uuid", pa.string()),
     (3802, "jsonb", "jsonb", pa.string()),
 )
+# Since edition 2: OID and name of the array, OID of its elements; of types without a row, they are output text.
+_ARRAYS: Final[tuple[tuple[int, str, int], ...]] = (
+    (143, "_xml", 142),
+    (199, "_json", 114),
+    (271, "_xid8", 5069),
+    (629, "_line", 628),
+    (651, "_cidr", 650),
+    (719, "_circle", 718),
+    (775, "_macaddr8", 774),
+    (791, "_money", 790),
+    (1000, "_bool", 16),
+    (1001, "_bytea", 17),
+    (1002, "_char", 18),
+    (1003, "_name", 19),
+    (1005, "_int2", 21),
+    (1006, "_int2vector", 22),
+    (1007, "_int4", 23),
+    (1008, "_regproc", 24),
+    (1009, "_text", 25),
+    (1010, "_tid", 27),
+    (1011, "_xid", 28),
+    (1012, "_cid", 29),
+    (1013, "_oidvector", 30),
+    (1014, "_bpchar", 1042),
+    (1015, "_varchar", 1043),
+    (1016, "_int8", 20),
+    (1017, "_point", 600),
+    (1018, "_lseg", 601),
+    (1019, "_path", 602),
+    (1021, "_float4", 700),
+    (1022, "_float8", 701),
+    (1027, "_polygon", 604),
+    (1028, "_oid", 26),
+    (1040, "_macaddr", 829),
+    (1041, "_inet", 869),
+    (1115, "_timestamp", 1114),
+    (1182, "_date", 1082),
+    (1183, "_time", 1083),
+    (1185, "_timestamptz", 1184),
+    (1187, "_interval", 1186),
+    (1231, "_numeric", NUMERIC_OID),
+    (1270, "_timetz", 1266),
+    (1561, "_bit", 1560),
+    (1563, "_varbit", 1562),
+    (2951, "_uuid", 2950),
+    (3221, "_pg_lsn", 3220),
+    (3643, "_tsvector", 3614),
+    (3645, "_tsquery", 3615),
+    (3807, "_jsonb", 3802),
+    (3905, "_int4range", 3904),
+    (3907, "_numrange", 3906),
+    (3909, "_tsrange", 3908),
+    (3911, "_tstzrange", 3910),
+    (3913, "_daterange", 3912),
+    (3927, "_int8range", 3926),
+    (4073, "_jsonpath", 4072),
+)  # _box is not among them: a semicolon stands between its elements
 _BY_OID: Final = {oid: (codec, arrow) for oid, _, codec, arrow in _TABLE}
-_OID_BY_NAME: Final = {name: oid for oid, name, _, _ in _TABLE} | {"numeric": NUMERIC_OID}
+_ELEMENTS: Final = {oid: element for oid, _, element in _ARRAYS}
+_OID_BY_NAME: Final = {
+    "numeric": NUMERIC_OID,
+    **{name: oid for oid, name, _, _ in _TABLE},
+    **{name: oid for oid, name, _ in _ARRAYS},
+}
 
 _SPARK: Final[dict[pa.DataType, str]] = {
     pa.bool_(): "BOOLEAN",
@@ -66,12 +133,35 @@ _SPARK: Final[dict[pa.DataType, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TypeRules:
+    """What decides, beside its type, what a column of one table becomes: noted when the table is read, and kept until
+    somebody has it read again.
+
+    ``edition``: what is in the type table since a later one does not count. ``dimensions``: of the columns that are
+    declared with more than one. ``text``: columns that hold arrays of several shapes, and so land as output text.
+    """
+
+    edition: int = FIRST_EDITION
+    dimensions: tuple[tuple[str, int], ...] = ()
+    text: tuple[str, ...] = ()
+
+    def column(self, name: str, type_oid: int, typmod: int, base_oid: int | None) -> ColumnType:
+        """What the column ``name`` becomes; for the OIDs see ``column_type``."""
+        if name in self.text:
+            return output_text(type_oid, typmod)
+        return column_type(type_oid, typmod, base_oid, self.edition, dict(self.dimensions).get(name, 1))
+
+
+FIRST_RULES: Final = TypeRules()
+
+
 @dataclass(frozen=True)
 class ColumnType:
     """What a column of PostgreSQL type ``oid`` (with ``typmod``, −1: none) becomes.
 
     ``codec`` names the decoder; ``known`` is False when the column holds the type's output
-    text for want of a better type.
+    text for want of a better type. ``element``: of the lists that an array becomes.
     """
 
     oid: int
@@ -79,9 +169,21 @@ class ColumnType:
     codec: str
     arrow: pa.DataType
     known: bool
+    element: ColumnType | None = None
+
+    @property
+    def binary(self) -> bool:
+        """Its binary form can be decoded; else output text is the only form."""
+        return self.known if self.element is None else self.element.binary
 
 
-def column_type(type_oid: int, typmod: int = NO_TYPMOD, base_oid: int | None = None) -> ColumnType:
+def column_type(
+    type_oid: int,
+    typmod: int = NO_TYPMOD,
+    base_oid: int | None = None,
+    edition: int = FIRST_EDITION,
+    dimensions: int = 1,
+) -> ColumnType:
     """Look the type up; ``base_oid`` is the base type of a domain, whose own typmod nobody sends."""
     oid = base_oid or type_oid
     if oid == NUMERIC_OID:
@@ -90,6 +192,12 @@ def column_type(type_oid: int, typmod: int = NO_TYPMOD, base_oid: int | None = N
             return ColumnType(type_oid, typmod, "numeric", arrow, known=True)
     if oid in _BY_OID:
         return ColumnType(type_oid, typmod, *_BY_OID[oid], known=True)
+    if oid in _ELEMENTS and edition > FIRST_EDITION:
+        element = column_type(_ELEMENTS[oid], typmod, None, edition)
+        lists = element.arrow
+        for _ in range(max(dimensions, 1)):
+            lists = pa.list_(lists)
+        return ColumnType(type_oid, typmod, "array", lists, known=True, element=element)
     return output_text(type_oid, typmod)
 
 
@@ -139,7 +247,11 @@ class TableSchema:
 
     @classmethod
     def from_relation(
-        cls, relation: Relation, types: Mapping[int, Type] | None = None, text_columns: Collection[str] = ()
+        cls,
+        relation: Relation,
+        types: Mapping[int, Type] | None = None,
+        text_columns: Collection[str] = (),
+        rules: TypeRules = FIRST_RULES,
     ) -> TableSchema:
         """Build from the stream's Relation message and the Type messages before it, by OID.
 
@@ -157,6 +269,7 @@ class TableSchema:
             described,
             relation.replica_identity,
             text_columns,
+            rules,
         )
 
     @classmethod
@@ -168,6 +281,7 @@ class TableSchema:
         columns: Iterable[tuple[str, int, int, int | None, bool]],
         replica_identity: str = "d",
         text_columns: Collection[str] = (),
+        rules: TypeRules = FIRST_RULES,
     ) -> TableSchema:
         """Build from plain values, as the catalog has them.
 
@@ -178,7 +292,7 @@ class TableSchema:
                 column,
                 output_text(oid, typmod)
                 if qualified(namespace, name, column) in text_columns
-                else column_type(oid, typmod, base_oid),
+                else rules.column(column, oid, typmod, base_oid),
                 key,
             )
             for column, oid, typmod, base_oid, key in columns

@@ -92,7 +92,7 @@ class ApplyTask:
 
     @property
     def rules(self) -> DecodeRules:
-        return DecodeRules(self.target.unrepresentable, self.target.text_columns)
+        return self.target.rules
 
 
 def plan_batch(log: ChangeLog, start: int, end: int, rules: DecodeRules) -> list[TableBatch]:
@@ -146,14 +146,16 @@ def schema_versions(
     None is the one before it, but one may come back.
     """
     versions: list[TableSchema] = []
+    newest = ""  # the digest of the last one in the batch's plan, which knows nothing of the table's own rules
     for extent, digest, _ in batch.parts:
-        if versions and versions[-1].digest == digest:
+        if newest == digest:
             continue
         with reading_log(log.storage.where):
             run = log.relation_runs(extent, batch.relation_id)[-1]
             seen = snapshot is not None and bool(visible(_change_xids(log, extent, batch.relation_id), snapshot).all())
         if not seen:
-            versions.append(TableSchema.from_relation(run.relation, run.types, rules.text_columns))
+            versions.append(rules.schema(run))
+            newest = digest
     return versions
 
 

@@ -305,7 +305,7 @@ class Batches:
         """
         table = self._table_of(item)
         snapshot = table.snapshot_at(item.start)
-        versions = schema_versions(self._log, item, snapshot, self._rules)
+        versions = schema_versions(self._log, item, snapshot, table.target.rules)
         if not table.is_of(item.relation_id) and not versions:
             return []  # another table of this name, which was gone before this one was read
         table.require_relation(item.relation_id)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
-from wal2lake.columnar.types import TableSchema
 from wal2lake.tables.committed import DecodeRules, open_log
 from wal2lake.tables.failures import reading_log
 
@@ -64,7 +63,7 @@ def _relation_rows(
         part = Extent(extent.seq, run.row_start, run.row_stop)
         mine = counts if len(runs) == 1 else log.counts(part).get(relation_id)
         if mine:
-            schema = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+            schema = rules.schema(run)
             yield {
                 "relation_id": relation_id,
                 "namespace": schema.namespace,

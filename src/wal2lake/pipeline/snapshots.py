@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wal2lake.columnar.cells import ShapeError
 from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
@@ -132,7 +133,7 @@ class Snapshots:
                 cores = self._jobs.parallelism - pace.spare_cores
                 outcomes = self._run_in_waves(tasks, max(1, cores if pace.spare_cores else len(tasks)))
         younger = any(table.relation_id in unread - rows.keys() for table in published)  # than the snapshot
-        return _collect_failures(tasks[: len(outcomes)], outcomes, failed) or younger
+        return self._collect_failures(tasks[: len(outcomes)], outcomes, failed) or younger
 
     def _run_in_waves(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
         """The outcomes in the tasks' order, up to one that would be that of all others too."""
@@ -144,6 +145,23 @@ class Snapshots:
             if any(map(_concerns_all_tables, outcomes[first:])):
                 break
         return outcomes
+
+    def _collect_failures(
+        self, tasks: Sequence[CopyTask], outcomes: Sequence[int | Wal2LakeError], failed: dict[str, Wal2LakeError]
+    ) -> bool:
+        """Note the tables that cannot be read; True when one is to be read otherwise: it changed, or a column of it has
+        to land as text. Any other error is everyone's and is raised."""
+        again = False
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            if isinstance(outcome, ShapeError) and self._table(task.table).hold_as_text(outcome.column or ""):
+                again = True
+            elif isinstance(outcome, TABLE_ERRORS):
+                failed.setdefault(str(task.table), outcome)
+            elif isinstance(outcome, TableChangedError):
+                again = True
+            elif isinstance(outcome, Wal2LakeError):
+                raise outcome
+        return again
 
     def _wait(self, running: Sequence[Writer]) -> None:
         some = ", ".join(map(str, running[:_NAMED])) + (" …" if len(running) > _NAMED else "")
@@ -192,14 +210,15 @@ class Snapshots:
         that was killed may outlive it, and what it still finishes must not count for this round.
         """
         settings, plan = self.config.pipeline, known.state.plan
+        types = known.types_to_read(table.columns)
         several = plan is not None and bool(plan.key) and self.config.lake.mode == "mirror"
-        same = plan is not None and several and still_holds(plan, table, heap, settings.text_columns)
+        same = plan is not None and several and still_holds(plan, table, heap, settings.text_columns, types)
         if same and known.state.rows == rows:
             known.resume_copy()
             return
         cores = self._jobs.parallelism
-        fresh = plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns)
-        known.begin_copy(fresh, rows)
+        fresh = plan_snapshot(table, heap, settings.snapshot_chunk_bytes, cores, settings.text_columns, types)
+        known.begin_copy(fresh, rows, types)
 
     def _is_read(self, table: PublishedTable) -> bool:
         known = self._table(table)
@@ -212,21 +231,6 @@ class Snapshots:
 def _missing_chunks(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
     done = folder.chunks(plan.plan_id)
     return [chunk for chunk in plan.chunks if chunk.number not in done]
-
-
-def _collect_failures(
-    tasks: Sequence[CopyTask], outcomes: Sequence[int | Wal2LakeError], failed: dict[str, Wal2LakeError]
-) -> bool:
-    """Note the tables that cannot be read; True when one changed. Any other error is everyone's and is raised."""
-    changed = False
-    for task, outcome in zip(tasks, outcomes, strict=True):
-        if isinstance(outcome, TABLE_ERRORS):
-            failed.setdefault(str(task.table), outcome)
-        elif isinstance(outcome, TableChangedError):
-            changed = True
-        elif isinstance(outcome, Wal2LakeError):
-            raise outcome
-    return changed
 
 
 def _concerns_all_tables(outcome: int | Wal2LakeError) -> bool:

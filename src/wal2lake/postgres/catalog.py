@@ -38,7 +38,8 @@ class CatalogColumn:
 
     ``typmod`` is -1 for a domain, as the stream says; ``base_oid`` is a domain's ultimate base type (else the type
     itself) and ``base_type_name`` its SQL name; ``output_function`` is schema-qualified and quoted; ``key``: part of
-    the replica identity.
+    the replica identity; ``dimensions`` as declared (pg_attribute.attndims). ``as_text``: COPY shall read its output
+    text; None: if the type table's first edition has no more for it.
     """
 
     name: str
@@ -51,6 +52,8 @@ class CatalogColumn:
     not_null: bool
     key: bool
     base_type_name: str = ""
+    dimensions: int = 0
+    as_text: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
                             AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
                                 ELSE i.indisreplident END
                             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])) END,
-       format_type(coalesce(b.base_oid, t.oid), -1)
+       format_type(coalesce(b.base_oid, t.oid), -1), a.attndims::int
   FROM pg_attribute a
   JOIN pg_class c ON c.oid = a.attrelid
   JOIN pg_type t ON t.oid = a.atttypid

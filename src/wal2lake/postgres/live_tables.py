@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
-from wal2lake.columnar.types import column_type
 from wal2lake.errors import LockedError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
-from wal2lake.postgres.snapshot import copy_command
+from wal2lake.postgres.snapshot import copy_command, reads_text
 from wal2lake.wire.command_text import quote_identifier
 
 _HEADER_BYTES = 11 + 4 + 4  # signature, flags, length of an extension area that no server sends
@@ -106,7 +105,7 @@ def _literal(value: str) -> str:
 
 def _cast(column: CatalogColumn) -> str:
     """A type outside the type table stays what attmissingval::text holds: its output text."""
-    if not column_type(column.type_oid, column.typmod, column.base_oid).known:
+    if reads_text(column):
         return ""
     return f"::{column.type_name if column.base_oid == column.type_oid else column.base_type_name}"
 

@@ -193,10 +193,17 @@ def copy_command(table: PublishedTable, columns: Sequence[CatalogColumn], block_
 
 def _select_item(column: CatalogColumn) -> str:
     name = quote_identifier(column.name)
-    if column_type(column.type_oid, column.typmod, column.base_oid).known:
+    if not reads_text(column):
         return name
     value = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
     return output_text(column.output_function, value)
+
+
+def reads_text(column: CatalogColumn) -> bool:
+    """Whether its output text is read, rather than its binary form."""
+    if column.as_text is not None:
+        return column.as_text
+    return not column_type(column.type_oid, column.typmod, column.base_oid).binary
 
 
 def _import_snapshot(connection: Connection, snapshot_name: str) -> None:

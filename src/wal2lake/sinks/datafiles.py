@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wal2lake.apply.packed import is_nested
 from wal2lake.sinks.base import Bound, FileAction
 from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.sink_errors import using_file
@@ -31,7 +32,7 @@ _WRITER: Final = {"compression": "zstd", "compression_level": 1, "use_dictionary
 def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
     """Write the rows below ``folder`` in durable Parquet files; none for no rows.
 
-    ``schema``: top-level columns of THE type table, or lists of strings. Batches may lack some of them.
+    ``schema``: top-level columns of THE type table. Batches may lack some of them.
     """
     folder.create()
     groups = _row_groups(batches, schema)
@@ -81,15 +82,15 @@ def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
 def _statistics(
     metadata: pq.FileMetaData, schema: pa.Schema
 ) -> tuple[dict[str, int], dict[str, Bound], dict[str, Bound]]:
-    """A FileAction's ``nulls``, ``low`` and ``high`` of a file of flat columns, from the Parquet footer."""
+    """A FileAction's ``nulls``, ``low`` and ``high`` of a file's flat columns, from the Parquet footer."""
     nulls: dict[str, int] = {}
     low: dict[str, Bound] = {}
     high: dict[str, Bound] = {}
-    columns = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    leaf = -1
     for field in list(schema)[:STATISTICS_COLUMNS]:
-        if field.name not in columns:
-            continue  # a list; its leaf has another path
-        leaf = columns[field.name]
+        leaf += _leaves(field.type)
+        if is_nested(field.type):
+            continue
         parts = [metadata.row_group(g).column(leaf).statistics for g in range(metadata.num_row_groups)]
         if all(part is not None and part.has_null_count for part in parts):
             nulls[field.name] = sum(part.null_count for part in parts)
@@ -99,6 +100,13 @@ def _statistics(
             if bounds is not None:
                 low[field.name], high[field.name] = bounds
     return nulls, low, high
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns of Parquet's a column is; their paths do not tell, for a name may have dots."""
+    if pa.types.is_list(kind):
+        return _leaves(kind.value_type)
+    return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _bounds(parts: list[Any], kind: pa.DataType) -> tuple[Bound, Bound] | None:

@@ -387,7 +387,7 @@ class DeltaSink:
         """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
         features = table.protocol().writer_features or ()
         with self._durably(table):
-            if pa.timestamp("us") in schema.types and "timestampNtz" not in features:
+            if any(map(_has_naive_time, schema.types)) and "timestampNtz" not in features:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
                     allow_protocol_versions_increase=True,
@@ -513,6 +513,12 @@ def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
 def _columns(table: DeltaTable) -> pa.Schema:
     """The table's columns as THE type table names them: nullable, without metadata."""
     return pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
+
+
+def _has_naive_time(kind: pa.DataType) -> bool:
+    """A timestamp without zone, at whatever depth."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return bool(kind == pa.timestamp("us")) or any(map(_has_naive_time, inner))
 
 
 def _files(table: DeltaTable) -> pa.Table:

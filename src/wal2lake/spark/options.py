@@ -2,7 +2,7 @@
 
 ``log`` (or ``.load(path)``), ``table``, ``startingLsn``, ``endingLsn`` (batch reads), ``maxBytesPerTrigger``,
 ``maxRowsPerTrigger``, ``consumer``, ``unrepresentable``, ``textColumns`` (comma-separated schema.table.column),
-``plugin``, ``pluginOptions`` (a JSON object; null: no value).
+``typeEdition``, ``plugin``, ``pluginOptions`` (a JSON object; null: no value).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wal2lake.columnar.types import EDITION, FIRST_EDITION, TypeRules
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.names import split_qualified
@@ -19,7 +20,7 @@ from wal2lake.tables.committed import DecodeRules
 
 _NAMES = (
     "log", "path", "table", "startingLsn", "endingLsn", "maxBytesPerTrigger", "maxRowsPerTrigger", "consumer",
-    "unrepresentable", "textColumns", "plugin", "pluginOptions",
+    "unrepresentable", "textColumns", "typeEdition", "plugin", "pluginOptions",
 )  # fmt: skip
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -63,7 +64,7 @@ class SourceOptions:
             max_bytes=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
             max_rows=_size("maxRowsPerTrigger", given.get("maxrowspertrigger")),
             consumer=_consumer(given.get("consumer")),
-            rules=_rules(given.get("unrepresentable", "error"), given.get("textcolumns", "")),
+            rules=_rules(given.get("unrepresentable", "error"), given.get("textcolumns", ""), given.get("typeedition")),
             plugin=_plugin(given.get("plugin"), given.get("table")),
             plugin_options=_plugin_options(given.get("pluginoptions")),
         )
@@ -102,14 +103,22 @@ def _consumer(text: str | None) -> str | None:
     return text or None
 
 
-def _rules(unrepresentable: str, text_columns: str) -> DecodeRules:
+def _rules(unrepresentable: str, text_columns: str, edition: str | None) -> DecodeRules:
     policy = unrepresentable.lower()
     if policy not in ("error", "null"):
         raise ConfigError(f"unrepresentable must be error or null; {unrepresentable!r} is neither.")
     return DecodeRules(
         "null" if policy == "null" else "error",
         tuple(name.strip() for name in text_columns.split(",") if name.strip()),
+        TypeRules(_edition(edition or str(FIRST_EDITION))),
     )
+
+
+def _edition(text: str) -> int:
+    """A query's columns are what they were, unless it asks for a newer edition of the type table."""
+    if text not in map(str, range(FIRST_EDITION, EDITION + 1)):
+        raise ConfigError(f"typeEdition must be a number from {FIRST_EDITION} to {EDITION}; {text!r} is not.")
+    return int(text)
 
 
 def _plugin(name: str | None, table: str | None) -> str | None:

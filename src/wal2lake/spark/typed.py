@@ -69,7 +69,7 @@ def newest_schemas(log: ChangeLog, end: int, rules: DecodeRules) -> list[TableSc
         seen = Extent(segment.seq, 0, commits["last_row"][-1].as_py() + 1)
         for oid in sorted(oid for oid, row in known.items() if oid not in found and row < seen.row_stop):
             run = log.relation_runs(seen, oid)[-1]
-            found[oid] = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+            found[oid] = rules.schema(run)
     return list(found.values())
 
 

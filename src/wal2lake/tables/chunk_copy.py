@@ -57,8 +57,8 @@ class CopyTask:
 
 def copy_chunk(task: CopyTask) -> int:
     """Read a chunk into data files and make that durable; returns its rows. Runs on an executor."""
-    schema = planned_schema(task.plan, task.table.namespace, task.table.name)
-    columns = columns_as_read(task.table, task.target.text_columns)
+    schema = planned_schema(task.plan, task.table.namespace, task.table.name, task.target.types)
+    columns = columns_as_read(task.table, task.target.text_columns, task.target.types)
     blocks = task.chunk.block_from, task.chunk.block_to
     unchanged, patience = partial(_require_read, task), task.lock_timeout_s
     messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.apply.fold import key_columns
-from wal2lake.columnar.types import TableSchema
+from wal2lake.columnar.types import FIRST_RULES, TableSchema, TypeRules
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.names import qualified
 from wal2lake.tables.doubt import key_unsent
@@ -39,20 +39,25 @@ def plan_chunks(blocks: int, chunk_bytes: int, parallelism: int) -> tuple[Chunk,
 
 
 def plan_snapshot(
-    table: PublishedTable, heap: str, chunk_bytes: int, parallelism: int, text_columns: Collection[str] = ()
+    table: PublishedTable,
+    heap: str,
+    chunk_bytes: int,
+    parallelism: int,
+    text_columns: Collection[str] = (),
+    types: TypeRules = FIRST_RULES,
 ) -> SnapshotPlan:
-    """A new plan for ``table``, whose heap files are ``heap`` now."""
+    """A new plan for ``table``, whose heap files are ``heap`` now, and whose columns land by ``types``."""
     return SnapshotPlan(
         plan_id=new_plan_id(),
         relation_id=table.relation_id,
         replica_identity=table.replica_identity,
-        shape=table_shape(table, text_columns),
+        shape=table_shape(table, text_columns, types),
         heap=heap,
-        digest=table_schema(table).digest,
+        digest=table_schema(table, types).digest,
         key=mirror_key(table),
         columns=tuple(
             PlannedColumn(c.name, c.attnum, c.type_oid, c.typmod, c.base_oid, c.key)
-            for c in columns_as_read(table, text_columns)
+            for c in columns_as_read(table, text_columns, types)
         ),
         chunks=plan_chunks(table.blocks, chunk_bytes, parallelism),
         attributes=table.attributes,
@@ -60,11 +65,17 @@ def plan_snapshot(
     )
 
 
-def still_holds(plan: SnapshotPlan, table: PublishedTable, heap: str, text_columns: Collection[str] = ()) -> bool:
+def still_holds(
+    plan: SnapshotPlan,
+    table: PublishedTable,
+    heap: str,
+    text_columns: Collection[str] = (),
+    types: TypeRules = FIRST_RULES,
+) -> bool:
     """Whether chunks read under ``plan`` may be kept beside chunks read now."""
     return (plan.relation_id, plan.shape, plan.heap) == (
         table.relation_id,
-        table_shape(table, text_columns),
+        table_shape(table, text_columns, types),
         heap,
     )
 
@@ -74,12 +85,17 @@ def mirror_key(table: PublishedTable) -> tuple[str, ...]:
     return key_columns(table_schema(table), table.primary_key) if table.key_published else ()
 
 
-def columns_as_read(table: PublishedTable, text_columns: Collection[str]) -> tuple[CatalogColumn, ...]:
-    """The columns as COPY shall select them: ``text_columns`` (schema.table.column) by their output function."""
+def columns_as_read(
+    table: PublishedTable, text_columns: Collection[str], types: TypeRules = FIRST_RULES
+) -> tuple[CatalogColumn, ...]:
+    """The columns as COPY shall select them: by their output function ``text_columns`` (schema.table.column), which
+    have no type then, and what ``types`` knows no binary form of."""
     return tuple(
-        replace(column, type_oid=0, base_oid=0)
+        replace(column, type_oid=0, base_oid=0, as_text=True)
         if qualified(table.namespace, table.name, column.name) in text_columns
-        else column
+        else replace(
+            column, as_text=not types.column(column.name, column.type_oid, column.typmod, column.base_oid).binary
+        )
         for column in table.columns
     )
 
@@ -105,21 +121,23 @@ def require_sent_keys(plan: SnapshotPlan, rows: CatalogRows) -> None:
         )
 
 
-def planned_schema(plan: SnapshotPlan, namespace: str, name: str) -> TableSchema:
+def planned_schema(plan: SnapshotPlan, namespace: str, name: str, types: TypeRules = FIRST_RULES) -> TableSchema:
     """The columns that the snapshot's files have."""
     described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in plan.columns)
-    return TableSchema.build(plan.relation_id, namespace, name, described, plan.replica_identity)
+    return TableSchema.build(plan.relation_id, namespace, name, described, plan.replica_identity, rules=types)
 
 
-def table_schema(table: PublishedTable) -> TableSchema:
+def table_schema(table: PublishedTable, types: TypeRules = FIRST_RULES) -> TableSchema:
     """The table as the log announces it."""
     described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in table.columns)
-    return TableSchema.build(table.relation_id, table.namespace, table.name, described, table.replica_identity)
+    identity = table.replica_identity
+    return TableSchema.build(table.relation_id, table.namespace, table.name, described, identity, rules=types)
 
 
-def table_shape(table: PublishedTable, text_columns: Collection[str] = ()) -> str:
-    """Changes exactly when the columns, by names and attnums, the key or the rows that are published do."""
-    read = replace(table, columns=columns_as_read(table, text_columns))
+def table_shape(table: PublishedTable, text_columns: Collection[str] = (), types: TypeRules = FIRST_RULES) -> str:
+    """Changes exactly when the columns, by names and attnums, the key or the rows that are published do, or what the
+    columns become."""
+    read = replace(table, columns=columns_as_read(table, text_columns, types))
     attnums = [column.attnum for column in table.columns]
-    content = (table_schema(read).digest, attnums, mirror_key(table), table.row_filter)
+    content = (table_schema(read, types).digest, attnums, mirror_key(table), table.row_filter)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits
-from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.log import ChangeLog, RelationRun
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.changes import Changes, decode_changes
-from wal2lake.columnar.types import TableSchema
+from wal2lake.columnar.types import FIRST_RULES, TableSchema, TypeRules
 from wal2lake.tables.failures import reading_log
 
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
@@ -23,10 +23,16 @@ _opened: dict[str, ChangeLog] = {}
 
 @dataclass(frozen=True, slots=True)
 class DecodeRules:
-    """What [pipeline] says of values without a place in the lake's types; see PipelineConfig for both."""
+    """What [pipeline] says of values without a place in the lake's types, see PipelineConfig for both; and by which
+    ``types`` the table was read."""
 
     unrepresentable: Policy = "error"
     text_columns: tuple[str, ...] = ()
+    types: TypeRules = FIRST_RULES
+
+    def schema(self, run: RelationRun) -> TableSchema:
+        """The table as the log announces it."""
+        return TableSchema.from_relation(run.relation, run.types, self.text_columns, self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ def read_extent(
         batch = log.read(extent)
         runs = log.relation_runs(extent, relation_id)
     for run in runs:
-        schema = TableSchema.from_relation(run.relation, run.types, rules.text_columns)
+        schema = rules.schema(run)
         for first in range(run.row_start, run.row_stop, CHUNK_ROWS):
             rows = (first - extent.row_start, min(first + CHUNK_ROWS, run.row_stop) - extent.row_start)
             changes = decode_changes(batch, schema, rows, unrepresentable=rules.unrepresentable)

@@ -233,11 +233,12 @@ def _refuse(schema: TableSchema, column: str | None, message: str) -> NoReturn:
 def _fast_defaults(
     connection: Connection, table: PublishedTable, names: Sequence[str], target: Target
 ) -> dict[str, pa.Scalar]:
-    columns = [column for column in columns_as_read(table, target.text_columns) if column.name in names]
+    read = columns_as_read(table, target.text_columns, target.types)
+    columns = [column for column in read if column.name in names]
     if not columns:
         return {}
     described = ((c.name, c.type_oid, c.typmod, c.base_oid, c.key) for c in columns)
-    schema = TableSchema.build(table.relation_id, table.namespace, table.name, described)
+    schema = TableSchema.build(table.relation_id, table.namespace, table.name, described, rules=target.types)
     row = fast_default_row(connection, table, columns)
     arrays = decode_copy_rows([row], schema.columns, str(table), unrepresentable=target.unrepresentable)
     return {column.name: array[0] for column, array in zip(columns, arrays, strict=True)}

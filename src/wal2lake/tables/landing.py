@@ -50,7 +50,7 @@ def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
             settled = min(stage.snapshot.settled_lsn for stage in stages)
             lsn = state.applied_lsn if state and lsn < state.applied_lsn <= settled else lsn
         _require_replaceable(sink, state, target, lsn, anew=table.state.anew is not None)
-        schema = target_schema(planned_schema(plan, *name), target)
+        schema = target_schema(planned_schema(plan, *name, target.types), target)
         actions = joined(sink, stages, plan, schema)
         if state is None:
             sink.commit_files(actions, lsn, schema, None, plan.plan_id)

@@ -8,8 +8,10 @@ since, later changes in the log say so. So the table converges, and is exact fro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,10 +88,10 @@ def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[
         table = next((table for table in published if table.relation_id == source.relation_id), None)
         if table is None:
             return keys.slice(0, 0), LSN(0)
-        table = replace(table, columns=columns_as_read(table, target.text_columns))
+        table = replace(table, columns=columns_as_read(table, target.text_columns, target.types))
         with reading_table(table):
             rows, bound = rows_by_key(connection, table, key_texts(keys))
-    schema = table_schema(table)
+    schema = table_schema(table, target.types)
     if not rows:
         return schema.arrow_schema.empty_table(), bound
     arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
@@ -98,8 +100,18 @@ def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[
 
 def key_texts(keys: pa.Table) -> list[dict[str, str]]:
     """Each key as PostgreSQL's input text per column."""
-    columns = {
-        name: [f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) for value in keys[name].to_pylist()]
-        for name in keys.column_names
-    }
+    columns = {name: list(map(_key_text, keys[name].to_pylist())) for name in keys.column_names}
     return [{name: texts[row] for name, texts in columns.items()} for row in range(keys.num_rows)]
+
+
+def _key_text(value: Any) -> str:
+    """In an array everything may stand in quotes but NULL and the arrays that it is made of."""
+    if isinstance(value, list):
+        return "{" + ",".join(map(_element_text, value)) + "}"
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _element_text(value: Any) -> str:
+    if value is None or isinstance(value, list):
+        return "NULL" if value is None else _key_text(value)
+    return '"' + re.sub(r'(["\\])', r"\\\1", _key_text(value)) + '"'

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
 
+from wal2lake.columnar.types import FIRST_RULES, TypeRules
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
@@ -150,7 +151,8 @@ class TableState:
     ``needs_lsn``: all that commits above it must stay in the log for this table; None: what the stream needs is
     enough. For one that is in the lake it is also how far the table is. ``quarantine`` is there just when it is
     quarantined. ``anew`` without ``landed``: what the lake holds is what the table was, until what is read is swapped
-    in. ``rows``: the catalog's, of a moment at which nothing had kept a change from the stream (doubt.py).
+    in. ``rows``: the catalog's, of a moment at which nothing had kept a change from the stream (doubt.py). ``types``:
+    by which its columns land, until somebody has it read anew; None: by the newest, when it is read.
     """
 
     stage: Stage = "init"
@@ -161,6 +163,7 @@ class TableState:
     quarantine: Quarantine | None = None
     anew: Anew | None = None
     rows: CatalogRows | None = None
+    types: TypeRules | None = None
 
     @property
     def synchronizing(self) -> bool:
@@ -174,6 +177,7 @@ class TableState:
             "quarantine": self.quarantine and asdict(self.quarantine),
             "anew": self.anew and asdict(self.anew),
             "rows": self.rows and self.rows.to_document(),
+            "types": self.types and asdict(self.types),
             "landed": self.landed
             and {
                 **asdict(self.landed),
@@ -199,6 +203,7 @@ class TableState:
             quarantine=document["quarantine"] and Quarantine(**document["quarantine"]),
             anew=Anew(**document["anew"]) if document.get("anew") else None,
             rows=CatalogRows.from_document(document["rows"]) if document.get("rows") else None,
+            types=_types_from_json(document["types"]) if "types" in document else FIRST_RULES,
         )
 
 
@@ -218,6 +223,14 @@ class DoneChunk:
     def from_document(cls, document: Json) -> Self:
         actions = tuple(FileAction(**action) for action in document["actions"])
         return cls(document["number"], document["rows"], _snapshot_from(document["snapshot"]), actions)
+
+
+def _types_from_json(document: Json | None) -> TypeRules | None:
+    """A table that was read before there were several editions of the type table says nothing of it."""
+    if document is None:
+        return None
+    dimensions = tuple((name, number) for name, number in document["dimensions"])
+    return TypeRules(document["edition"], dimensions, tuple(document["text"]))
 
 
 def new_plan_id() -> str:

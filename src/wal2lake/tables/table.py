@@ -9,14 +9,17 @@ without it, and its document says from where the log has to keep its changes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from wal2lake.changelog.events import Events, Kind, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.requests import Requests
 from wal2lake.changelog.tables import known_tables
+from wal2lake.columnar.types import EDITION, FIRST_RULES, TypeRules
 from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
@@ -29,6 +32,7 @@ from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
+    from wal2lake.postgres.catalog import CatalogColumn
 
 _IN_A_ROW: Final = 3  # a full read costs the source, and what three did not mend the fourth will not
 _ASKED: Final = "`wal2lake resync` was called."
@@ -39,7 +43,7 @@ class Table:
 
     def __init__(self, config: Config, namespace: str, name: str, events: Events) -> None:
         self.folder = TableFolder(config.log.path, config.pipeline.name, namespace, name)
-        self.target = Target.of(config, namespace, name)
+        self._target = Target.of(config, namespace, name)
         self._name = qualified(namespace, name)
         self._events = events
         self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
@@ -56,6 +60,11 @@ class Table:
 
     def __str__(self) -> str:
         return self._name
+
+    @property
+    def target(self) -> Target:
+        """Where it goes, and by which types."""
+        return replace(self._target, types=self.state.types or FIRST_RULES)
 
     @property
     def in_lake(self) -> bool:
@@ -121,7 +130,7 @@ class Table:
 
         What an earlier try has read is void: who knows which changes went unheard since.
         """
-        self._set_state(TableState("init", LSN(lsn), anew=self.state.anew))
+        self._set_state(TableState("init", LSN(lsn), anew=self.state.anew, types=self.state.types))
 
     def read_anew(self, reason: Wal2LakeError, lsn: int, *, asked: bool = False) -> None:
         """The lake's table may be no copy any more: it is read again beside the stream, which goes on without it.
@@ -131,7 +140,8 @@ class Table:
         place; then it catches up. Where that must not be (``pipeline.on_unfollowable``, append mode), it is
         quarantined for ``reason``; so it is when it turns out to be too large, unless it was ``asked`` for, and when
         three reads in a row have not brought it to where the stream is.
-        A table that is not in the lake is read anyhow: nothing changes. Durable when it returns.
+        A table that is not in the lake is read anyhow: nothing changes. Durable when it returns. Its columns get the
+        types of the newest edition if it was asked for, and else keep theirs: nobody's queries expect others.
         """
         if not (self.in_lake or (asked and self.quarantine)):
             return
@@ -144,7 +154,7 @@ class Table:
             return
         told = reason.message + (f" [column {reason.column}]" if reason.column else "")
         anew = Anew(type(reason).__name__, told, time.time(), asked, times)
-        self._set_state(TableState("init", LSN(lsn), anew=anew))
+        self._set_state(TableState("init", LSN(lsn), anew=anew, types=None if asked else self.state.types))
         text = f"It is read anew, and swapped in when that is done: {told}"
         self._tell("resync", text, "info" if asked else "warning", lsn=LSN(lsn), asked=asked)
 
@@ -162,10 +172,37 @@ class Table:
         self._change(stage="quarantined", needs_lsn=None, quarantine=kept, plan=None)
         self._tell_quarantine(kept)
 
-    def begin_copy(self, plan: SnapshotPlan, rows: CatalogRows | None) -> None:
+    def types_to_read(self, columns: Iterable[CatalogColumn]) -> TypeRules:
+        """By which it is to be read: those that it had, or the newest. Raises TargetError.
+
+        What stands in the lake as text already, of another log's making, stays text, unless it was asked for.
+        """
+        if self.state.types is not None:
+            return self.state.types
+        columns = tuple(columns)
+        newest = TypeRules(EDITION, tuple((c.name, c.dimensions) for c in columns if c.dimensions > 1))
+        state = None if self.state.anew is not None and self.state.anew.asked else self._target.sink().state()
+        if state is None:
+            return newest
+        texts = {field.name for field in state.schema if pa.types.is_string(field.type)}
+        kinds = {c.name: newest.column(c.name, c.type_oid, c.typmod, c.base_oid).arrow for c in columns}
+        return replace(newest, text=tuple(n for n in kinds if n in texts and not pa.types.is_string(kinds[n])))
+
+    def hold_as_text(self, column: str) -> bool:
+        """Its arrays are of several shapes, so that only text holds them; False where its type has to stay."""
+        types, anew = self.state.types, self.state.anew
+        if types is None or not (anew is None or anew.asked):
+            return False
+        if column not in types.text:
+            self._change(types=replace(types, text=(*types.text, column)))
+            told = f"The arrays of column {column} are of several shapes, so it lands as text."
+            self._tell("schema_changed", told, "warning", other_type=[column])
+        return True
+
+    def begin_copy(self, plan: SnapshotPlan, rows: CatalogRows | None, types: TypeRules) -> None:
         """It is read by ``plan`` while the catalog has ``rows``; whatever an earlier one had read is forgotten."""
         kept, followed, anew = self.state.needs_lsn, Followed.of(plan), self.state.anew
-        self._set_state(TableState("data_copy", kept, plan, followed=followed, anew=anew, rows=rows))
+        self._set_state(TableState("data_copy", kept, plan, followed=followed, anew=anew, rows=rows, types=types))
         self.folder.documents.remove_chunks(but=plan.plan_id)
 
     def resume_copy(self) -> None:

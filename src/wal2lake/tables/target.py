@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wal2lake.columnar.types import FIRST_RULES, TypeRules
 from wal2lake.names import qualified
 from wal2lake.sinks.base import Sink
 from wal2lake.sinks.factory import open_sink
+from wal2lake.tables.committed import DecodeRules
 
 if TYPE_CHECKING:
     from wal2lake.config import Config, LakeConfig, Mode
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One table of the lake, for the pipeline ``pipeline``; ``text_columns`` and ``unrepresentable`` as configured."""
+    """One table of the lake, for the pipeline ``pipeline``; ``text_columns`` and ``unrepresentable`` as configured.
+
+    ``types``: by which the table is read, or was."""
 
     lake: LakeConfig
     pipeline: str
@@ -23,6 +27,7 @@ class Target:
     name: str
     text_columns: tuple[str, ...]
     unrepresentable: Literal["error", "null"]
+    types: TypeRules = FIRST_RULES
 
     @classmethod
     def of(cls, config: Config, namespace: str, name: str) -> Target:
@@ -38,6 +43,11 @@ class Target:
 
     def __str__(self) -> str:
         return qualified(self.namespace, self.name)
+
+    @property
+    def rules(self) -> DecodeRules:
+        """By which the log's changes are decoded for it."""
+        return DecodeRules(self.unrepresentable, self.text_columns, self.types)
 
     @property
     def mode(self) -> Mode:

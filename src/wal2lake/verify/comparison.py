@@ -6,7 +6,7 @@ all differ. Rows digest to the two first 15-digit groups of the MD5 of its UTF-8
 order does not matter, a doubled row does.
 
 A float is compared as the 16 hex digits of its IEEE 754 double (float4 widens exactly, every NaN is one value): two
-printers may disagree on the shortest digits of the same number, and -0 is not 0.
+printers may disagree on the shortest digits of the same number, and -0 is not 0. So are the elements of an array.
 
 Ranges are cut on the first key column, or the first column of a table without a key: integers as numbers, all else
 as the first 64 characters of its text in the order of its UTF-8 bytes.
@@ -22,7 +22,7 @@ from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.verify.report import Key
 
 _INTEGERS = frozenset((20, 21, 23))  # int8, int2, int4
-_FLOATS = frozenset((700, 701))
+_FLOATS = frozenset((700, 701, 1021, 1022))  # and arrays of them
 _LAKE_INTEGERS = frozenset(("byte", "short", "integer", "long"))
 _LAKE_FLOATS = frozenset(("float", "double"))
 RANGE_CHARACTERS = 64
@@ -32,8 +32,9 @@ Piece = tuple[Key | None, Key | None]
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumn:
-    """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words; ``finite``: what has no
-    place in the lake's type was written as NULL by policy, so infinity, NaN and years outside 1 to 9999 are NULL."""
+    """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words (``array<integer>``);
+    ``finite``: what has no place in the lake's type was written as NULL by policy, so infinity, NaN and years outside
+    1 to 9999 are NULL."""
 
     name: str
     output_function: str
@@ -80,8 +81,9 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
     columns = {}
     for column in found:
         lake_type = lake[column.name]
-        bits = column.base_oid in _FLOATS and lake_type in _LAKE_FLOATS
-        infinite = lake_type.startswith(("decimal", "date", "timestamp"))
+        scalar = element_type(lake_type)
+        bits = column.base_oid in _FLOATS and scalar in _LAKE_FLOATS
+        infinite = scalar.startswith(("decimal", "date", "timestamp"))
         columns[column.name] = ComparedColumn(column.name, column.output_function, lake_type, bits, finite and infinite)
     key = _key(table, found)
     return Comparison(
@@ -91,6 +93,11 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
         key[0].base_oid in _INTEGERS and lake[key[0].name] in _LAKE_INTEGERS,
         tuple(column.name for column in table.columns if column.name not in lake),
     )
+
+
+def element_type(lake_type: str) -> str:
+    """What is in the arrays, at whatever depth; the type itself if it is none."""
+    return lake_type[lake_type.rfind("<") + 1 :].rstrip(">")
 
 
 def _key(table: PublishedTable, found: list[CatalogColumn]) -> list[CatalogColumn]:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from wal2lake.errors import VerifyError
-from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Window
+from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Window, element_type
 from wal2lake.verify.report import Key
 
 _SESSION = {
@@ -47,9 +48,15 @@ def verify_session(spark: SparkSession) -> SparkSession:
 
 
 def lake_types(delta: DeltaTable) -> dict[str, str]:
-    """Column name → type in Delta's words, "nested" for all that is no primitive."""
+    """Column name → type in Delta's words; an array is ``array<…>``, what else is no primitive "nested"."""
     fields = json.loads(delta.schema().to_json())["fields"]
-    return {field["name"]: field["type"] if isinstance(field["type"], str) else "nested" for field in fields}
+    return {field["name"]: _type_name(field["type"]) for field in fields}
+
+
+def _type_name(kind: Any) -> str:
+    if isinstance(kind, str):
+        return kind
+    return f"array<{_type_name(kind['elementType'])}>" if kind["type"] == "array" else "nested"
 
 
 class LakeTable:
@@ -140,10 +147,32 @@ def _column(column: ComparedColumn) -> Column:
 
 def _text(column: ComparedColumn) -> Column:
     """The column in PostgreSQL's output form. Raises VerifyError for a type that no PostgreSQL type becomes."""
-    kind = "bits" if column.bits else column.type.partition("(")[0]
+    kind = "bits" if column.bits else element_type(column.type).partition("(")[0]
     if kind not in _PRINTERS:
         raise VerifyError(f"Verify cannot print a lake column of type {column.type}.", column=column.name)
-    return _PRINTERS[kind](_column(column))
+    return _printed(_column(column), column.type, _PRINTERS[kind])
+
+
+def _printed(value: Column, kind: str, scalar: Callable[[Column], Column]) -> Column:
+    """An array as array_out writes it: elements in quotes where they would not be read as themselves without."""
+    if not kind.startswith("array<"):
+        return scalar(value)
+    inner = kind.removeprefix("array<").removesuffix(">")
+
+    def element(value: Column) -> Column:
+        text = _printed(value, inner, scalar)
+        text = text if inner.startswith("array<") else F.when(_needs_quotes(text), _in_quotes(text)).otherwise(text)
+        return F.coalesce(text, F.lit("NULL"))
+
+    return F.concat(F.lit("{"), F.array_join(F.transform(value, element), ","), F.lit("}"))
+
+
+def _needs_quotes(text: Column) -> Column:
+    return (text == "") | (F.upper(text) == "NULL") | text.rlike(r'[{}",\\\s]')
+
+
+def _in_quotes(text: Column) -> Column:
+    return F.concat(F.lit('"'), F.regexp_replace(text, r'(["\\])', r"\\$1"), F.lit('"'))
 
 
 def _as_string(value: Column) -> Column:

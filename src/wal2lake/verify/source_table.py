@@ -14,7 +14,7 @@ from typing import Any
 
 from wal2lake.postgres.catalog import output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
-from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window
+from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window, element_type
 from wal2lake.verify.report import Key
 from wal2lake.verify.source_snapshot import SourceSnapshot
 from wal2lake.wire.command_text import quote_identifier
@@ -104,14 +104,39 @@ def _key(comparison: Comparison) -> str:
 
 def _text(column: ComparedColumn) -> str:
     name = quote_identifier(column.name)
+    if column.type.startswith("array") and (column.bits or column.finite):
+        return _array_text(column, name)
     if column.bits:
-        return f"CASE WHEN {name}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({name}::float8), 'hex') END"
+        return _bits(name)
     text = output_text(column.output_function, name)
-    if not column.finite:
-        return text
-    # infinity and NaN; of dates and times also those before the year 1 and after the year 9999
-    unrepresentable = "NaN|Infinity" if column.type.startswith("decimal") else "infinity|BC|^[0-9]{5}"
-    return f"CASE WHEN {text} !~ '{unrepresentable}' THEN {text} END"
+    return f"CASE WHEN {text} !~ '{_unrepresentable(column)}' THEN {text} END" if column.finite else text
+
+
+def _bits(value: str) -> str:
+    return f"CASE WHEN {value}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({value}::float8), 'hex') END"
+
+
+def _unrepresentable(column: ComparedColumn) -> str:
+    """A pattern: infinity and NaN; of dates and times also those before the year 1 and after the year 9999."""
+    return "NaN|Infinity" if element_type(column.type).startswith("decimal") else "infinity|BC|^[0-9]{5}"
+
+
+def _array_text(column: ComparedColumn, name: str) -> str:
+    """The elements one by one, put together again: as bits in braces, or NULL where the lake has no place for one.
+
+    An array of other dimensions than the lake's would be no text of the lake's, so it is printed as it is.
+    """
+    depth = column.type.count("array<")
+    text = output_text(column.output_function, name)
+    elements = f"FROM unnest({name}) WITH ORDINALITY AS u(e, n)"
+    if column.bits:
+        parts = f"SELECT string_agg(CASE WHEN e IS NULL THEN 'NULL' ELSE {_bits('e')} END, ',' ORDER BY n) {elements}"
+        whole = f"concat('{{', ({parts}), '}}')"
+    else:
+        finite = f"CASE WHEN e::text !~ '{_unrepresentable(column)}' THEN e END"
+        whole = f"textin(array_out(ARRAY(SELECT {finite} {elements} ORDER BY n)))"
+    flat = f"array_ndims({name}) = 1 AND array_lower({name}, 1) = 1" if depth == 1 else "false"
+    return f"CASE WHEN {flat} THEN {whole} ELSE {text} END"
 
 
 def _row_text(texts: Sequence[str]) -> str:

@@ -1,0 +1,116 @@
+"""Every type of the type table with the values at its edges, as SQL literals; what they shall land as is its business.
+
+The embedded server knows no XML. ``BINARY_TOO``: those whose binary form is decoded; the stream sends text for all, and
+binary only where it has to.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TIMES: Final = [
+    "0001-01-01 00:00:00", "0099-12-31 23:59:59.999999", "1582-10-10 12:00:00", "1969-12-31 23:59:59.9",
+    "1970-01-01 00:00:00", "2000-01-01 00:00:00.000001", "2024-02-29 10:20:30.4567", "9999-12-31 23:59:59.999999",
+]  # fmt: skip
+_FLOATS = ["0", "-0", "1", "-1.5", "0.1", "1e-5", "1e15", "1e16", "123456789.125", "NaN", "Infinity", "-Infinity"]
+_TEXTS = ["", " ", "a", "ä€😀", "NULL", "\\N", "quote\"'", "line\nbreak\ttab\r", "x" * 3000, "\x01\x7f", "é" * 100]
+_THOUSAND = "1" * 500 + "." + "2" * 500
+
+# type: values, in both forms of the stream
+BINARY_TOO: Final[dict[str, list[str]]] = {
+    "boolean": ["t", "f"],
+    "smallint": ["0", "1", "-1", "32767", "-32768"],
+    "integer": ["0", "7", "-7", "2147483647", "-2147483648"],
+    "bigint": ["0", "10", "-10", "9223372036854775807", "-9223372036854775808"],
+    "oid": ["0", "1", "2147483648", "4294967295"],
+    "real": [*_FLOATS, "3.4028235e38", "1e-45", "1.17549435e-38", "16777217"],
+    "double precision": [*_FLOATS, "1.7976931348623157e308", "5e-324", "0.30000000000000004", "9007199254740993"],
+    "numeric(12,2)": ["0", "0.01", "-0.01", "99.99", "9999999999.99", "-9999999999.99", "10000", "1e8"],
+    "numeric(18,0)": ["0", "1", "-1", "999999999999999999", "-999999999999999999", "10000", "99999999"],
+    "numeric(18,18)": ["0", "0.000000000000000001", "-0.999999999999999999", "0.1"],
+    "numeric(30,8)": ["0", "0.00000001", "-1234567890123456789012.12345678"],
+    "numeric(38,0)": ["0", "1", "-1", "9" * 38, "-" + "9" * 38, "1" + "0" * 37, "18446744073709551616"],
+    "numeric(38,38)": ["0", "0." + "9" * 38, "-0." + "0" * 37 + "1", "0.5"],
+    "text": _TEXTS,
+    "varchar(3000)": _TEXTS,
+    "char(5)": ["", "a", "abcde", "é"],
+    "name": ["", "a", "b" * 63],
+    "json": ['{"a": 1}', "[]", '  {"b" : [1, 2]} ', "null", '"ü"'],
+    "jsonb": ['{"a": 1, "b": [1.50, null, "x"]}', "[]", "null", "{}", '"ü"', "123456789012345678901234567890.5"],
+    "uuid": ["0" * 8 + "-0000" * 3 + "-" + "0" * 12, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+    "bytea": ["", "\\x00", "\\xdeadbeef", "\\x" + "ff" * 5000, "\\x5c78"],
+    "date": [time[:10] for time in TIMES],
+    "timestamp": TIMES,
+    "timestamptz": [time + "+00" for time in TIMES],
+    "whole": ["1", "-1"],
+    "label": ["", "ok"],
+    "boolean[]": ["{t,f,NULL}", "{}", "{t}"],
+    "smallint[]": ["{}", "{1,2,3}", "{-32768,32767,NULL}"],
+    "integer[]": ["{}", "{1,NULL,-3}", "{7}", "{NULL}", "{2147483647,-2147483648}"],
+    "bigint[]": ["{}", "{9223372036854775807,NULL,-9223372036854775808}"],
+    "oid[]": ["{0,4294967295}"],
+    "real[]": ["{NaN,Infinity,-Infinity,-0,1.5,NULL}", "{3.4028235e38,1e-45}", "{}"],
+    "double precision[]": ["{NaN,-Infinity,-0,0.1,NULL}", "{5e-324,1.7976931348623157e308}", "{}"],
+    "numeric(12,2)[]": ["{0,0.01,-9999999999.99,NULL}", "{}", "{5}"],
+    "numeric(38,10)[]": ["{18446744073709551616.5,NULL}"],
+    "text[]": ['{"",NULL,"NULL",null,"a b","a,b","{}","}",é😀,"tab\there"}', "{}", "{NULL}", '{""}',
+               '{"q\\"q","back\\\\slash","\\\\","\\""}'],
+    "varchar(300)[]": ["{a,b}", "{" + ",".join(["x" * 300] * 9) + "}"],
+    "bytea[]": ['{"\\\\x00ff",NULL,"\\\\x"}', "{}"],
+    "uuid[]": ["{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,NULL}", "{}"],
+    "date[]": ["{2024-02-29,NULL,0001-01-01,9999-12-31}", "{}"],
+    "timestamp[]": ['{"2024-02-29 01:02:03.456",NULL}', '{"0001-01-01 00:00:00","9999-12-31 23:59:59.999999"}'],
+    "timestamptz[]": ['{"2024-02-29 01:02:03.456+00",NULL}', "{}"],
+    "jsonb[]": ['{"{\\"a\\": [1, \\"x,y\\"]}",NULL,"null"}', "{}"],
+    "json[]": ['{"{\\"a\\":  1}",NULL}'],
+    "integer[][]": ["{}", "{{1,2},{3,NULL}}", "{{7}}"],
+    "text[][][]": ['{{{"a}",b},{c,NULL}}}', "{}"],
+    "numbers": ["{1,2,NULL}", "{}"],
+}  # fmt: skip
+# Their text is what they land as, or what it is read from.
+TEXT_ALONE: Final[dict[str, list[str]]] = {
+    "numeric": ["0", "1.50", "NaN", "1e100", "-0.000000000000000000000000000000000000000001", _THOUSAND],
+    "numeric(50,3)": ["1" * 47 + ".125", "NaN"],
+    "interval": ["1 day", "-1 mon +02:03:04.5", "0", "1 year 2 mons -3 days -04:05:06.789", "178000000 years"],
+    "time": ["00:00:00", "23:59:59.999999", "24:00:00"],
+    "timetz": ["00:00:00+00", "23:59:59.999999-15:59:59"],
+    "money": ["12.34", "-0.01"],
+    "bit(5)": ["10101", "00000"],
+    "bit varying": ["", "101"],
+    "inet": ["10.0.0.1/8", "::1", "0.0.0.0/0"],
+    "cidr": ["10.0.0.0/8"],
+    "macaddr": ["08:00:2b:01:02:03"],
+    "macaddr8": ["08:00:2b:01:02:03:04:05"],
+    "int4range": ["empty", "[1,10)", "(,)"],
+    "numrange": ["empty", "[1.5,10)", "(,5]"],
+    "tstzrange": ['["2024-01-01 00:00:00+00",infinity)', "empty"],
+    "point": ["(1,2)", "(-0,1e300)"],
+    "tsvector": ["a fat cat", ""],
+    "pg_lsn": ["0/0", "FFFFFFFF/FFFFFFFF"],
+    "mood": ["happy", "très sad"],
+    "pair": ['(1,"a b")', "(,)"],
+    "cents": ["12.34", "0"],
+    "numeric[]": ["{1.50,NaN,1e100,NULL}", "{}"],
+    "interval[]": ["{1 day,-1 mon +02:03:04.5,NULL}"],
+    "inet[]": ["{10.0.0.1/8,::1}"],
+    "int4range[]": ['{"[1,10)",empty,NULL}'],
+    "mood[]": ['{happy,"très sad",NULL}'],
+}
+# Arrays of several shapes land as text, once the table was read with both.
+SHAPES: Final[dict[str, list[str]]] = {"integer[]": ["{1}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{}"]}
+# What has no place is NULL where the policy says so.
+PLACELESS: Final[dict[str, list[str]]] = {
+    "date": ["infinity", "0001-12-31 BC", "10000-01-01", "2024-01-01"],
+    "timestamp": ["-infinity", "0044-03-15 12:00:00 BC", "294276-12-31 23:59:59.999999", "2024-01-01 00:00:00"],
+    "timestamptz": ["infinity", "0044-03-15 12:00:00+00 BC", "294276-12-31 23:59:59.999999+00"],
+    "numeric(12,2)": ["NaN", "1.00"],
+    "numeric(38,10)": ["NaN", "1"],
+    "date[]": ["{infinity,2024-01-01,NULL}", "{10000-01-01}", "{}"],
+    "timestamptz[]": ['{"0044-03-15 12:00:00+00 BC",infinity,"2024-01-01 00:00:00+00"}'],
+    "numeric(12,2)[]": ["{NaN,1.00}", "{NULL}"],
+}
+PREPARE: Final = """
+CREATE TYPE mood AS ENUM ('happy', 'très sad'); CREATE TYPE pair AS (a int, b text);
+CREATE DOMAIN cents AS numeric(10,2); CREATE DOMAIN whole AS integer; CREATE DOMAIN label AS text;
+CREATE DOMAIN numbers AS integer[];
+"""
