@@ -37,6 +37,7 @@ from wal2lake.verify import VerifyReport, verify
 
 Values = Mapping[str, Sequence[str]]
 Policy = Literal["error", "null"]
+Policies = tuple[Policy, str]
 WAYS = ("snapshot", "text", "binary")
 _CHANGES = """
 SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
@@ -52,7 +53,13 @@ class Group:
     values: Values
     ways: Sequence[str] = WAYS
     policy: Policy = "error"
+    numeric: str = "text"
     seeded: bool = False
+
+    @property
+    def policies(self) -> Policies:
+        """What a pipeline's settings say of its types."""
+        return self.policy, self.numeric
 
 
 GROUPS = (
@@ -60,6 +67,10 @@ GROUPS = (
     Group("text", cases.TEXT_ALONE, WAYS[:2]),
     Group("shapes", cases.SHAPES, WAYS[:2], seeded=True),
     Group("placeless", cases.PLACELESS, policy="null"),
+    Group("decimals", cases.NUMERICS, WAYS[:2], numeric="decimal(38,9)"),
+    Group("decimals_placeless", cases.NUMERICS_PLACELESS, WAYS[:2], policy="null", numeric="decimal(38,9)"),
+    Group("doubles", cases.DOUBLES, WAYS[:2], numeric="double"),
+    Group("doubles_placeless", cases.DOUBLES_PLACELESS, WAYS[:2], policy="null", numeric="double"),
 )
 
 
@@ -74,8 +85,10 @@ def main(argv: list[str]) -> int:
     try:
         with EmbeddedPostgres() as server:
             reports = {
-                policy: _report(server, folder / policy, spark, [group for group in groups if group.policy == policy])
-                for policy in dict.fromkeys(group.policy for group in groups)
+                policies: _report(
+                    server, folder / str(place), spark, [group for group in groups if group.policies == policies]
+                )
+                for place, policies in enumerate(dict.fromkeys(group.policies for group in groups))
             }
     finally:
         spark.stop()
@@ -91,10 +104,10 @@ def _ways(groups: Sequence[Group]) -> list[tuple[Group, str]]:
     return [(group, way) for group in groups for way in group.ways]
 
 
-def _judge(groups: Sequence[Group], reports: Mapping[Policy, VerifyReport]) -> int:
+def _judge(groups: Sequence[Group], reports: Mapping[Policies, VerifyReport]) -> int:
     found = wrong = 0
     for group, way in _ways(groups):
-        (result,) = (table for table in reports[group.policy].tables if table.name == f"{group.name}_{way}")
+        (result,) = (table for table in reports[group.policies].tables if table.name == f"{group.name}_{way}")
         found += len(group.values)
         for finding in result.findings():
             print(f"{group.name}, {way}: {finding}")
@@ -110,7 +123,7 @@ def _judge(groups: Sequence[Group], reports: Mapping[Policy, VerifyReport]) -> i
 
 
 def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups: Sequence[Group]) -> VerifyReport:
-    """All groups of one policy, in a database of their own, on each of their ways, compared."""
+    """All groups of the same policies, in a database of their own, on each of their ways, compared."""
     database = f"types_{folder.name}"
     server.psql(f"CREATE DATABASE {database}")
     dsn = server.dsn.replace("dbname=postgres", f"dbname={database}")
@@ -118,7 +131,7 @@ def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups:
         source=SourceConfig(dsn=dsn, publication="pub", slot="types"),
         log=LogConfig(path=str(folder / "log")),
         lake=LakeConfig(path=str(folder / "lake")),
-        pipeline=PipelineConfig(unrepresentable=groups[0].policy),
+        pipeline=PipelineConfig(unrepresentable=groups[0].policy, unbounded_numeric=groups[0].numeric),
     )
     with psycopg.connect(dsn, autocommit=True, options="-c synchronous_commit=on -c timezone=UTC") as connection:
         try:

@@ -64,6 +64,8 @@ BINARY_TOO: Final[dict[str, list[str]]] = {
     "jsonb[]": ['{"{\\"a\\": [1, \\"x,y\\"]}",NULL,"null"}', "{}"],
     "json[]": ['{"{\\"a\\":  1}",NULL}'],
     "integer[][]": ["{}", "{{1,2},{3,NULL}}", "{{7}}"],
+    "real[][]": ["{{1.5,NaN},{NULL,-0}}", "{}"],
+    "double precision[][]": ["{{1.5,NaN},{NULL,-0}}", "{}", "{{0.1}}"],
     "text[][][]": ['{{{"a}",b},{c,NULL}}}', "{}"],
     "numbers": ["{1,2,NULL}", "{}"],
 }  # fmt: skip
@@ -108,7 +110,33 @@ PLACELESS: Final[dict[str, list[str]]] = {
     "date[]": ["{infinity,2024-01-01,NULL}", "{10000-01-01}", "{}"],
     "timestamptz[]": ['{"0044-03-15 12:00:00+00 BC",infinity,"2024-01-01 00:00:00+00"}'],
     "numeric(12,2)[]": ["{NaN,1.00}", "{NULL}"],
+    "timestamp[][]": ['{{infinity,"2024-01-01 00:00:00"},{NULL,"2024-01-01 00:00:00.5"}}', "{}"],
 }
+# Numerics of any precision, by the policy for them: what each has a place for, and where it says so what it has not.
+NUMERICS: Final[dict[str, list[str]]] = {
+    "numeric": ["0", "1.50", "-0.000000001", "9" * 29 + ".999999999", "-" + "9" * 29, "1.5" + "0" * 400, "10000"],
+    "numeric[]": ["{1.50,NULL,-0.1}", "{}"],
+    "numeric(50,3)": ["1.125", "-99999999999999999999999999999.999"],
+}
+DOUBLES: Final[dict[str, list[str]]] = {
+    "numeric": [
+        "0",
+        "1.50",
+        "NaN",
+        "1e100",
+        "0.1",
+        "-1.7976931348623157e308",
+        "5e-324",
+        "9007199254740993",
+        "1" * 300 + "." + "2" * 700,
+    ],
+    "numeric[]": ["{1.50,NaN,NULL,0.1}", "{}"],
+}
+NUMERICS_PLACELESS: Final[dict[str, list[str]]] = {
+    "numeric": ["NaN", "Infinity", "-Infinity", "1e100", "0.0000000001", _THOUSAND, "9" * 30, "1"],
+    "numeric[]": ["{NaN,1.5,1e100,NULL}", "{}"],
+}
+DOUBLES_PLACELESS: Final[dict[str, list[str]]] = {"numeric": ["1e400", "-1e400", "1", "Infinity"]}
 PREPARE: Final = """
 CREATE TYPE mood AS ENUM ('happy', 'très sad'); CREATE TYPE pair AS (a int, b text);
 CREATE DOMAIN cents AS numeric(10,2); CREATE DOMAIN whole AS integer; CREATE DOMAIN label AS text;

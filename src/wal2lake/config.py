@@ -98,6 +98,7 @@ class PipelineConfig:
     snapshot_chunk_bytes: int = 64 << 20
     unrepresentable: Literal["error", "null"] = "error"
     text_columns: tuple[str, ...] = ()
+    unbounded_numeric: str = "text"
     on_unfollowable: Literal["resync", "quarantine"] = "resync"
     resync_max_bytes: int = 10 << 30
 
@@ -105,6 +106,11 @@ class PipelineConfig:
         _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes", "resync_max_bytes")
         _one_of(self, "on_unfollowable", "resync", "quarantine")
         _one_of(self, "unrepresentable", "error", "null")
+        if self.unbounded_numeric not in ("text", "double") and not _is_decimal(self.unbounded_numeric):
+            raise ConfigError(
+                f"pipeline.unbounded_numeric is {self.unbounded_numeric!r}.",
+                hint="Use text, double, or decimal(p,s) with at most 38 digits, such as decimal(38,9).",
+            )
         for column in self.text_columns:
             if len(split_qualified(column)) != 3:
                 hint = "Write schema.table.column; a part with a dot in it stands in double quotes."
@@ -329,6 +335,11 @@ def _require_apart(log: str, lake: str) -> None:
             f"log.path ({log}) and lake.path ({lake}) are one folder, or one lies in the other.",
             hint="Give each a folder of its own, side by side.",
         )
+
+
+def _is_decimal(text: str) -> bool:
+    found = re.fullmatch(r"decimal\(([0-9]{1,2}), ?([0-9]{1,2})\)", text)
+    return found is not None and 0 < int(found[1]) <= 38 and int(found[2]) <= int(found[1])
 
 
 def _positive(section: object, *names: str) -> None:

@@ -70,6 +70,8 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ("[source]\nfailover = 1\n", "source.failover must be true or false"),
         ('[source]\nfailover = "yes"\n', "source.failover must be true or false"),
         ('[source]\nstreaming = "parallel"\n', "source.streaming must be true or false"),
+        ('[pipeline]\nunbounded_numeric = "decimal(39,0)"\n', "decimal.*at most 38 digits"),
+        ('[pipeline]\nunbounded_numeric = "float"\n', "text, double, or decimal"),
         ('[pipeline]\ntext_columns = ["a.b"]\n', "'a.b'. Write schema.table.column"),
         ('[spark]\n"spark.jars" = ["x"]\n', "is a list"),
         ("[log\n", "not valid TOML"),

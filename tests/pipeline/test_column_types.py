@@ -13,8 +13,9 @@ from tests.pipeline.conftest import Site
 from wal2lake.columnar.cells import ShapeError
 from wal2lake.columnar.types import EDITION
 from wal2lake.errors import Wal2LakeError
-from wal2lake.tables import table as table_module
+from wal2lake.tables import column_types
 from wal2lake.tables.asking import ask
+from wal2lake.tables.column_types import would_gain
 from wal2lake.tables.reread import key_texts
 
 pytestmark = pytest.mark.server
@@ -29,7 +30,7 @@ TEXTS = {"id": pa.int32(), "tags": pa.string(), "days": pa.string()}
 def of_old(site: Site) -> Iterator[None]:
     """In the block the type table's first edition is the newest; then the tables' documents say nothing of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_module, "EDITION", 1)
+        patch.setattr(column_types, "EDITION", 1)
         yield
     folder = site.folder("public.t")
     document = folder.read().to_document()
@@ -71,6 +72,10 @@ def test_an_existing_table_keeps_its_types_until_it_is_asked_for_anew(site: Site
     with of_old(site):
         site.run()
     assert kinds(site) == TEXTS
+    assert would_gain(site.config) == ["public.t.tags", "public.t.days"]
+    site.configure_pipeline(text_columns=("public.t.days",))
+    assert would_gain(site.config) == ["public.t.tags"]
+    site.configure_pipeline(text_columns=())
     site.sql("INSERT INTO t VALUES (3, '{x}', '{}')", "UPDATE t SET days = '{2024-01-01}' WHERE id = 2")
     site.run()
     assert (kinds(site), site.lake("public.t")) == (TEXTS, texts(site))
@@ -87,6 +92,7 @@ def test_an_existing_table_keeps_its_types_until_it_is_asked_for_anew(site: Site
     site.run()
     assert kinds(site) == LISTS | {"n": pa.list_(pa.int32())}
     site.same("public.t")
+    assert would_gain(site.config) == []
 
 
 def test_a_new_log_beside_a_lake_keeps_what_is_text_there(site: Site) -> None:
@@ -138,6 +144,29 @@ def test_declared_dimensions_are_levels_of_lists(site: Site) -> None:
     site.run()
     assert kinds(site)["m"] == pa.list_(pa.list_(pa.int32()))
     site.same("public.t")
+
+
+def test_numerics_become_what_the_policy_said_when_they_were_read(site: Site) -> None:
+    site.configure_pipeline(unbounded_numeric="decimal(38,9)")
+    site.sql(
+        "CREATE DOMAIN cents AS numeric(10,2)",
+        "CREATE DOMAIN fees AS cents CHECK (VALUE > 0)",
+        "CREATE TABLE t (id int PRIMARY KEY, n numeric, c cents, f fees, l numeric[])",
+        "INSERT INTO t VALUES (1, 1.50, 12.34, 0.01, '{1.5,NULL}')",
+    )
+    site.publish("t")
+    site.run()
+    decimals = {"c": pa.decimal128(10, 2), "f": pa.decimal128(10, 2)}
+    wide = pa.decimal128(38, 9)
+    assert kinds(site) == {"id": pa.int32(), "n": wide, **decimals, "l": pa.list_(wide)}
+    site.configure_pipeline(unbounded_numeric="double")
+    site.sql("INSERT INTO t VALUES (2, -0.000000001, NULL, 5, '{}')", "UPDATE t SET c = 1 WHERE id = 1")
+    site.run()
+    assert kinds(site)["n"] == wide
+    site.same("public.t")
+    ask(site.config, ["public.t"], "resync")
+    site.run()
+    assert kinds(site) == {"id": pa.int32(), "n": pa.float64(), **decimals, "l": pa.list_(pa.float64())}
 
 
 def test_rows_are_named_by_arrays(site: Site) -> None:

@@ -135,22 +135,22 @@ def test_a_clean_table_is_equal(report: VerifyReport, name: str) -> None:
 _ARRAYS = """
 CREATE TABLE arrays (id int PRIMARY KEY, i int[], t text[], b bytea[], o bool[], d date[], ts timestamp[],
                      tz timestamptz[], n numeric(10, 2)[], f4 real[], f8 double precision[], u uuid[], m int[][],
-                     s interval[]);
+                     s interval[], fm float8[][]);
 INSERT INTO arrays VALUES
  (1, '{1,NULL,-3}', '{"",NULL,"NULL",nuLL,"a b","a,b","{}",é😀,"q\\"q","back\\\\slash","tab\ty"}',
   '{"\\\\x00ff",NULL}',
   '{t,f,NULL}', '{0001-01-01,NULL}', '{"2024-02-29 23:59:59.9",NULL}', '{"1969-12-31 23:59:59.999999+00"}',
   '{1.50,NULL}',
   '{1.1,-0,NaN,NULL}', '{1e-300,-0,0.1,Infinity}', '{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}', '{{1,NULL},{3,4}}',
-  '{1 day,-00:00:01}'),
- (2, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+  '{1 day,-00:00:01}', '{{0.1,-0},{NULL,NaN}}'),
+ (2, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
 INSERT INTO arrays (id, i, t, b) VALUES (3, NULL, NULL, NULL), (4, '{NULL}', '{NULL}', '{NULL}');
 """
 _LISTS = pa.schema(
     {"id": INT32, "i": pa.list_(INT32), "t": pa.list_(STRING), "b": pa.list_(BINARY), "o": pa.list_(BOOL)}
     | {"d": pa.list_(DATE), "ts": pa.list_(NTZ), "tz": pa.list_(UTC_US), "n": pa.list_(pa.decimal128(10, 2))}
     | {"f4": pa.list_(FLOAT), "f8": pa.list_(DOUBLE), "u": pa.list_(STRING), "m": pa.list_(pa.list_(INT32))}
-    | {"s": pa.list_(STRING)}
+    | {"s": pa.list_(STRING), "fm": pa.list_(pa.list_(DOUBLE))}
 )
 
 

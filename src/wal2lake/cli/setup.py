@@ -19,13 +19,13 @@ from wal2lake.changelog.places import IDENTITY, WRITER_LOCK, pipeline_lock
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
-from wal2lake.errors import ConfigError, InterruptedByUser, RightsError, SlotInUseError
+from wal2lake.errors import ConfigError, InterruptedByUser, RightsError, SlotInUseError, Wal2LakeError
 from wal2lake.extras import missing_extra
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import format_duration
 from wal2lake.names import printable
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
-from wal2lake.postgres.findings import Finding, as_script
+from wal2lake.postgres.findings import Finding, as_script, some
 from wal2lake.postgres.preflight import LOCK_TIMEOUT, preflight, published_bytes
 from wal2lake.postgres.slots import slot_state
 from wal2lake.retry import retry_while_in_use
@@ -79,7 +79,7 @@ def check(
         raise ConfigError("--json and --sql exclude each other.")
     source = config.source
     findings = preflight(source.dsn, source.publication, source.slot)
-    findings += [*_change_log(config), *_last_failures(config)]
+    findings += [*_change_log(config), *_last_failures(config), *_types(config)]
     findings += readiness(config, published_bytes(source.dsn, source.publication))
     failed = any(finding.level == "error" for finding in findings)
     if as_json:
@@ -119,6 +119,22 @@ def _last_failures(config: Config) -> Iterator[Finding]:
                 f"{who} failed {format_duration(age_s or 0)} ago; unless that was mended since, it will again: {reason}"
             )
             yield Finding("last_run", "warning", text)
+
+
+def _types(config: Config) -> list[Finding]:
+    """What keeps others from being looked at says so elsewhere."""
+    if not (Path(config.log.path) / IDENTITY).exists():
+        return []
+    try:
+        from wal2lake.tables.column_types import would_gain  # noqa: PLC0415 - the core installs without Arrow
+
+        columns = would_gain(config)
+    except (ModuleNotFoundError, Wal2LakeError):
+        return []
+    if not columns:
+        return [Finding("types", "ok", "Every column in the lake has the type that it would have if it were read now.")]
+    text = f"{len(columns)} column(s) in the lake would have a better type if read now: {some(columns)}."
+    return [Finding("types", "ok", f"{text} `wal2lake resync` of their tables gives it to them.")]
 
 
 def _table(findings: list[Finding]) -> Table:

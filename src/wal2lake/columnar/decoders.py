@@ -31,7 +31,7 @@ def binary_decoder(kind: ColumnType) -> Decoder:
     if kind.element is not None and kind.binary:
         element = kind.element
         return binary_array(binary_decoder(element), element.arrow, element.oid, _WIDTHS.get(element.codec))
-    return BINARY[kind.codec] if kind.binary else BINARY["output"]
+    return BINARY[kind.codec if kind.binary else "output"]
 
 
 def copy_decoder(kind: ColumnType) -> Decoder:

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from wal2lake.columnar.buffer import Mask
 from wal2lake.columnar.cells import Cells, Decoder, cast, fixed, gather, try_cast
@@ -22,6 +23,8 @@ NO_NUMBER: Final = "it is no number of its type"
 NO_TIME: Final = "it is no date or time in ISO form with time zone UTC"
 OUT_OF_RANGE: Final = "A date or time outside the years 1 to 9999, or infinity,"
 NAN: Final = "NaN in a numeric"
+TOO_MANY_DIGITS: Final = "A numeric that is infinite, NaN or of more digits"
+TOO_LARGE: Final = "A numeric that is greater than any double"
 
 
 def _word(text: bytes) -> int:
@@ -68,6 +71,31 @@ def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
     unscaled = cast(strings, pa.int64(), NO_NUMBER).to_numpy()
     cells.refuse(np.abs(unscaled) >= 10**arrow.precision, NO_NUMBER)
     return fixed(widen(unscaled), arrow)
+
+
+def any_numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """A numeric of any number of digits, where each has a place in ``arrow``, or is unrepresentable."""
+    strings = cells.unchecked_strings()
+    few = pa.types.is_floating(arrow) or int(cells.length.max(initial=0)) <= arrow.precision  # of more Arrow makes 0
+    array = try_cast(strings, arrow) if few else None
+    if array is not None and (pa.types.is_decimal(arrow) or np.isfinite(array.to_numpy()).all()):
+        return array
+    digits = pc.extract_regex(strings, r"^(?P<s>-?)(?P<i>[0-9]+)(?:\.(?P<f>[0-9]*?)0*)?$")
+    special = pc.match_substring_regex(strings, "^(NaN|-?Infinity)$").to_numpy(zero_copy_only=False)
+    cells.refuse(digits.is_null().to_numpy(zero_copy_only=False) & ~special, NO_NUMBER)
+    if pa.types.is_floating(arrow):
+        array = cast(strings, arrow, NO_NUMBER) if array is None else array
+        endless = np.isinf(array.to_numpy()) & ~special
+        missing = cells.missing(endless, TOO_LARGE)
+        return array if missing is None else fixed(array.to_numpy(), arrow, missing)
+    sign, whole, fraction = (pc.fill_null(pc.struct_field(digits, name), "") for name in "sif")
+    before = np.where(pc.equal(whole, "0").to_numpy(zero_copy_only=False), 0, pc.binary_length(whole).to_numpy())
+    odd = special | (before > arrow.precision - arrow.scale) | (pc.binary_length(fraction).to_numpy() > arrow.scale)
+    missing = cells.missing(odd, TOO_MANY_DIGITS)
+    point = pc.if_else(pc.equal(fraction, ""), "", ".")
+    plain = pc.binary_join_element_wise(sign, whole, point, fraction, "")
+    kept = plain if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), plain)
+    return kept.cast(arrow)
 
 
 def time(cells: Cells, arrow: pa.DataType) -> pa.Array:
@@ -134,6 +162,7 @@ TEXT: Final[Mapping[str, Decoder]] = {
     "float4": number,
     "float8": number,
     "numeric": numeric,
+    "any numeric": any_numeric,
     "date": time,
     "timestamp": time,
     "timestamptz": time,

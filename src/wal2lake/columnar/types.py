@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -140,20 +141,29 @@ class TypeRules:
 
     ``edition``: what is in the type table since a later one does not count. ``dimensions``: of the columns that are
     declared with more than one. ``text``: columns that hold arrays of several shapes, and so land as output text.
+    ``numeric``: what numerics become that decimal128 may not hold: "text", "double" or "decimal(p,s)". ``domains``: of
+    columns of a domain, its OID and the typmod of its base type, which the stream does not say.
     """
 
     edition: int = FIRST_EDITION
     dimensions: tuple[tuple[str, int], ...] = ()
     text: tuple[str, ...] = ()
+    numeric: str = "text"
+    domains: tuple[tuple[str, int, int], ...] = ()
 
     def column(self, name: str, type_oid: int, typmod: int, base_oid: int | None) -> ColumnType:
         """What the column ``name`` becomes; for the OIDs see ``column_type``."""
         if name in self.text:
             return output_text(type_oid, typmod)
-        return column_type(type_oid, typmod, base_oid, self.edition, dict(self.dimensions).get(name, 1))
+        base_typmod = next((own for column, oid, own in self.domains if (column, oid) == (name, type_oid)), typmod)
+        found = column_type(
+            type_oid, base_typmod, base_oid, self.edition, dict(self.dimensions).get(name, 1), self.numeric
+        )
+        return replace(found, typmod=typmod)
 
 
 FIRST_RULES: Final = TypeRules()
+_TEXT_ALONE: Final = frozenset(("any numeric",))  # codecs that know no binary form
 
 
 @dataclass(frozen=True)
@@ -174,7 +184,7 @@ class ColumnType:
     @property
     def binary(self) -> bool:
         """Its binary form can be decoded; else output text is the only form."""
-        return self.known if self.element is None else self.element.binary
+        return self.known and self.codec not in _TEXT_ALONE if self.element is None else self.element.binary
 
 
 def column_type(
@@ -183,22 +193,36 @@ def column_type(
     base_oid: int | None = None,
     edition: int = FIRST_EDITION,
     dimensions: int = 1,
+    numeric: str = "text",
 ) -> ColumnType:
-    """Look the type up; ``base_oid`` is the base type of a domain, whose own typmod nobody sends."""
+    """Look the type up; ``base_oid`` is the base type of a domain, whose own typmod nobody sends. The rest as in
+    TypeRules."""
     oid = base_oid or type_oid
     if oid == NUMERIC_OID:
         arrow = _decimal(typmod)
         if arrow is not None:
             return ColumnType(type_oid, typmod, "numeric", arrow, known=True)
+        if numeric != "text":
+            return ColumnType(type_oid, typmod, "any numeric", numeric_type(numeric), known=True)
     if oid in _BY_OID:
         return ColumnType(type_oid, typmod, *_BY_OID[oid], known=True)
     if oid in _ELEMENTS and edition > FIRST_EDITION:
-        element = column_type(_ELEMENTS[oid], typmod, None, edition)
+        element = column_type(_ELEMENTS[oid], typmod, None, edition, numeric=numeric)
         lists = element.arrow
         for _ in range(max(dimensions, 1)):
             lists = pa.list_(lists)
         return ColumnType(type_oid, typmod, "array", lists, known=True, element=element)
     return output_text(type_oid, typmod)
+
+
+def numeric_type(policy: str) -> pa.DataType:
+    """What numerics without a precision become; raises ValueError for what is no policy."""
+    if policy == "double":
+        return pa.float64()
+    named = re.fullmatch(r"decimal\((\d{1,2}),\s*(\d{1,2})\)", policy)
+    if named is None or not 0 < int(named[1]) <= DECIMAL_DIGITS or int(named[2]) > int(named[1]):
+        raise ValueError(policy)
+    return pa.decimal128(int(named[1]), int(named[2]))
 
 
 def output_text(type_oid: int, typmod: int = NO_TYPMOD) -> ColumnType:

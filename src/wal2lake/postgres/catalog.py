@@ -38,7 +38,8 @@ class CatalogColumn:
 
     ``typmod`` is -1 for a domain, as the stream says; ``base_oid`` is a domain's ultimate base type (else the type
     itself) and ``base_type_name`` its SQL name; ``output_function`` is schema-qualified and quoted; ``key``: part of
-    the replica identity; ``dimensions`` as declared (pg_attribute.attndims). ``as_text``: COPY shall read its output
+    the replica identity; ``dimensions`` as declared (pg_attribute.attndims); ``base_typmod``: a domain's base type's,
+    else -1. ``as_text``: COPY shall read its output
     text; None: if the type table's first edition has no more for it.
     """
 
@@ -53,6 +54,7 @@ class CatalogColumn:
     key: bool
     base_type_name: str = ""
     dimensions: int = 0
+    base_typmod: int = -1
     as_text: bool | None = None
 
 
@@ -193,12 +195,13 @@ SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {a
 """
 
 _COLUMNS = """
-WITH RECURSIVE domain (type_oid, base_oid) AS (
-    SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.typtype = 'd'
+WITH RECURSIVE domain (type_oid, base_oid, typmod) AS (
+    SELECT t.oid, t.typbasetype, t.typtypmod FROM pg_type t WHERE t.typtype = 'd'
      UNION ALL
-    SELECT d.type_oid, t.typbasetype FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype = 'd'),
-base (type_oid, base_oid) AS (
-    SELECT d.type_oid, d.base_oid FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype <> 'd')
+    SELECT d.type_oid, t.typbasetype, t.typtypmod
+      FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype = 'd'),
+base (type_oid, base_oid, typmod) AS (
+    SELECT d.type_oid, d.base_oid, d.typmod FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype <> 'd')
 SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
        CASE WHEN t.typtype = 'd' THEN -1 ELSE a.atttypmod END,
        coalesce(b.base_oid, t.oid)::bigint,
@@ -211,7 +214,8 @@ SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
                             AND CASE c.relreplident WHEN 'd' THEN i.indisprimary AND i.indimmediate
                                 ELSE i.indisreplident END
                             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])) END,
-       format_type(coalesce(b.base_oid, t.oid), -1), a.attndims::int
+       format_type(coalesce(b.base_oid, t.oid), -1), a.attndims::int,
+       coalesce(b.typmod, -1)
   FROM pg_attribute a
   JOIN pg_class c ON c.oid = a.attrelid
   JOIN pg_type t ON t.oid = a.atttypid

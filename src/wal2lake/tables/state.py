@@ -230,7 +230,8 @@ def _types_from_json(document: Json | None) -> TypeRules | None:
     if document is None:
         return None
     dimensions = tuple((name, number) for name, number in document["dimensions"])
-    return TypeRules(document["edition"], dimensions, tuple(document["text"]))
+    domains = tuple((name, oid, typmod) for name, oid, typmod in document["domains"])
+    return TypeRules(document["edition"], dimensions, tuple(document["text"]), document["numeric"], domains)
 
 
 def new_plan_id() -> str:

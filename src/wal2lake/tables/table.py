@@ -19,12 +19,13 @@ from wal2lake.changelog.events import Events, Kind, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.requests import Requests
 from wal2lake.changelog.tables import known_tables
-from wal2lake.columnar.types import EDITION, FIRST_RULES, TypeRules
+from wal2lake.columnar.types import FIRST_RULES, TypeRules
 from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
+from wal2lake.tables.column_types import newest_types
 from wal2lake.tables.doubt import doubt, key_unsent
 from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
@@ -46,6 +47,7 @@ class Table:
         self._target = Target.of(config, namespace, name)
         self._name = qualified(namespace, name)
         self._events = events
+        self._unbounded_numeric = config.pipeline.unbounded_numeric
         self._replaceable = config.pipeline.on_unfollowable == "resync" and config.lake.mode == "mirror"
         self.published = True  # as far as anyone looked
         self.confirmed_lsn = 0  # up to there a look has confirmed that nothing was kept from the stream
@@ -180,7 +182,7 @@ class Table:
         if self.state.types is not None:
             return self.state.types
         columns = tuple(columns)
-        newest = TypeRules(EDITION, tuple((c.name, c.dimensions) for c in columns if c.dimensions > 1))
+        newest = newest_types(columns, self._unbounded_numeric)
         state = None if self.state.anew is not None and self.state.anew.asked else self._target.sink().state()
         if state is None:
             return newest

@@ -23,6 +23,7 @@ from wal2lake.verify.report import Key
 
 _INTEGERS = frozenset((20, 21, 23))  # int8, int2, int4
 _FLOATS = frozenset((700, 701, 1021, 1022))  # and arrays of them
+_NUMERICS = frozenset((1700, 1231))
 _LAKE_INTEGERS = frozenset(("byte", "short", "integer", "long"))
 _LAKE_FLOATS = frozenset(("float", "double"))
 RANGE_CHARACTERS = 64
@@ -34,13 +35,14 @@ Piece = tuple[Key | None, Key | None]
 class ComparedColumn:
     """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words (``array<integer>``);
     ``finite``: what has no place in the lake's type was written as NULL by policy, so infinity, NaN and years outside
-    1 to 9999 are NULL."""
+    1 to 9999 are NULL. ``scaled``: a numeric that the lake has in a type of another scale."""
 
     name: str
     output_function: str
     type: str
     bits: bool
     finite: bool
+    scaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,13 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
     for column in found:
         lake_type = lake[column.name]
         scalar = element_type(lake_type)
-        bits = column.base_oid in _FLOATS and scalar in _LAKE_FLOATS
+        numeric = column.base_oid in _NUMERICS
+        bits = (numeric or column.base_oid in _FLOATS) and scalar in _LAKE_FLOATS
         infinite = scalar.startswith(("decimal", "date", "timestamp"))
-        columns[column.name] = ComparedColumn(column.name, column.output_function, lake_type, bits, finite and infinite)
+        scaled = numeric and scalar not in ("string", _decimal(column))
+        columns[column.name] = ComparedColumn(
+            column.name, column.output_function, lake_type, bits, finite and (infinite or scaled), scaled
+        )
     key = _key(table, found)
     return Comparison(
         table,
@@ -98,6 +104,12 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
 def element_type(lake_type: str) -> str:
     """What is in the arrays, at whatever depth; the type itself if it is none."""
     return lake_type[lake_type.rfind("<") + 1 :].rstrip(">")
+
+
+def _decimal(column: CatalogColumn) -> str:
+    """numeric(p,s) in Delta's words. Source: src/backend/utils/adt/numeric.c, make_numeric_typmod."""
+    typmod = max(column.typmod, column.base_typmod) - 4
+    return f"decimal({typmod >> 16 & 0xFFFF},{((typmod & 0x7FF) ^ 1024) - 1024})"
 
 
 def _key(table: PublishedTable, found: list[CatalogColumn]) -> list[CatalogColumn]:

@@ -23,6 +23,7 @@ _SAMPLES_PER_RANGE = 250
 _ARGUMENTS = 99  # of one call of concat: three for each column, and PostgreSQL takes at most 100
 
 _NAN = "7ff8000000000000"
+_GREATEST_DOUBLE = "1.7976931348623158e308::numeric"
 
 
 @contextmanager
@@ -104,16 +105,30 @@ def _key(comparison: Comparison) -> str:
 
 def _text(column: ComparedColumn) -> str:
     name = quote_identifier(column.name)
-    if column.type.startswith("array") and (column.bits or column.finite):
+    if column.type.startswith("array") and (column.bits or column.finite or column.scaled):
         return _array_text(column, name)
     if column.bits:
-        return _bits(name)
+        return _bits(name, numeric=column.scaled)
+    if column.scaled:
+        return _scaled(column, name)
     text = output_text(column.output_function, name)
     return f"CASE WHEN {text} !~ '{_unrepresentable(column)}' THEN {text} END" if column.finite else text
 
 
-def _bits(value: str) -> str:
-    return f"CASE WHEN {value}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({value}::float8), 'hex') END"
+def _bits(value: str, *, numeric: bool = False) -> str:
+    """A numeric that is greater than any double has none."""
+    bits = f"CASE WHEN {value}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({value}::float8), 'hex') END"
+    if not numeric:
+        return bits
+    return f"CASE WHEN abs({value}) <= {_GREATEST_DOUBLE} OR {value}::text ~ '[Nn]' THEN {bits} END"
+
+
+def _scaled(column: ComparedColumn, value: str) -> str:
+    """A numeric as the lake's decimal(p,s) prints it; what has no place there as it is, or NULL by policy."""
+    precision, scale = map(int, element_type(column.type)[len("decimal(") : -1].split(","))
+    fits = f"{value} = round({value}, {scale}) AND abs({value}) < 1e{precision - scale}::numeric"
+    otherwise = "NULL" if column.finite else f"{value}::text"
+    return f"CASE WHEN {fits} THEN round({value}, {scale})::text ELSE {otherwise} END"
 
 
 def _unrepresentable(column: ComparedColumn) -> str:
@@ -122,21 +137,40 @@ def _unrepresentable(column: ComparedColumn) -> str:
 
 
 def _array_text(column: ComparedColumn, name: str) -> str:
-    """The elements one by one, put together again: as bits in braces, or NULL where the lake has no place for one.
+    """The elements one by one, put together again.
 
-    An array of other dimensions than the lake's would be no text of the lake's, so it is printed as it is.
+    An array of another shape than the lake's lists would be no text of the lake's, so it is printed as it is.
     """
     depth = column.type.count("array<")
-    text = output_text(column.output_function, name)
-    elements = f"FROM unnest({name}) WITH ORDINALITY AS u(e, n)"
-    if column.bits:
-        parts = f"SELECT string_agg(CASE WHEN e IS NULL THEN 'NULL' ELSE {_bits('e')} END, ',' ORDER BY n) {elements}"
-        whole = f"concat('{{', ({parts}), '}}')"
+    bounds = [f"array_lower({name}, {level}) = 1" for level in range(1, depth + 1)]
+    shape = " AND ".join([f"array_ndims({name}) = {depth}", *bounds])
+    return (
+        f"CASE WHEN {shape} THEN {_elements(column, name, depth)} ELSE {output_text(column.output_function, name)} END"
+    )
+
+
+def _elements(column: ComparedColumn, name: str, depth: int) -> str:
+    """In braces, at each level of ``depth``; subscripts are slower."""
+    if depth == 1:
+        source, value, levels = f"unnest({name}) WITH ORDINALITY AS u(e, i1)", "e", [1]
     else:
-        finite = f"CASE WHEN e::text !~ '{_unrepresentable(column)}' THEN e END"
-        whole = f"textin(array_out(ARRAY(SELECT {finite} {elements} ORDER BY n)))"
-    flat = f"array_ndims({name}) = 1 AND array_lower({name}, 1) = 1" if depth == 1 else "false"
-    return f"CASE WHEN {flat} THEN {whole} ELSE {text} END"
+        levels = list(range(1, depth + 1))
+        source, value = "", name + "".join(f"[i{level}]" for level in levels)
+    text = f"coalesce({_element(column, value)}, 'NULL')"
+    for level in reversed(levels):
+        own = source or f"generate_subscripts({name}, {level}) AS i{level}"
+        text = f"concat('{{', (SELECT string_agg({text}, ',' ORDER BY i{level}) FROM {own}), '}}')"
+    return text
+
+
+def _element(column: ComparedColumn, value: str) -> str:
+    """As bits, in the lake's scale, or as array_out has it; NULL where the lake has no place for it."""
+    if column.bits:
+        return _bits(value, numeric=column.scaled)
+    if column.scaled:
+        return _scaled(column, value)
+    quoted = f"CASE WHEN {value}::text ~ ' ' THEN concat('\"', {value}::text, '\"') ELSE {value}::text END"
+    return f"CASE WHEN {value}::text !~ '{_unrepresentable(column)}' THEN {quoted} END"
 
 
 def _row_text(texts: Sequence[str]) -> str:
