@@ -14,6 +14,26 @@ TIMES: Final = [
 ]  # fmt: skip
 _FLOATS = ["0", "-0", "1", "-1.5", "0.1", "1e-5", "1e15", "1e16", "123456789.125", "NaN", "Infinity", "-Infinity"]
 _TEXTS = ["", " ", "a", "ä€😀", "NULL", "\\N", "quote\"'", "line\nbreak\ttab\r", "x" * 3000, "\x01\x7f", "é" * 100]
+INTERVALS: Final = [
+    "0",
+    "1 day",
+    "-1 day",
+    "1 mon",
+    "-1 mon +02:03:04.5",
+    "1 year 2 mons -3 days -04:05:06.789",
+    "-1 year +3 days",
+    "-1 mon +1 day -00:00:00.000001",
+    "13 mons",
+    "-13 mons",
+    "178000000 years",
+    "-178000000 years",
+    "00:00:01",
+    "2562047788:00:54.775807",
+    "-2562047788:00:54.775807",
+    "100:00:00",
+    "2147483647 days",
+    "1 day +00:00:00.1",
+]
 _THOUSAND = "1" * 500 + "." + "2" * 500
 
 # type: values, in both forms of the stream
@@ -42,6 +62,8 @@ BINARY_TOO: Final[dict[str, list[str]]] = {
     "date": [time[:10] for time in TIMES],
     "timestamp": TIMES,
     "timestamptz": [time + "+00" for time in TIMES],
+    "interval": INTERVALS,
+    "interval[]": ["{1 day,-1 mon +02:03:04.5,NULL}", "{}", '{"1 year 2 mons -3 days +04:05:06.000001"}'],
     "whole": ["1", "-1"],
     "label": ["", "ok"],
     "boolean[]": ["{t,f,NULL}", "{}", "{t}"],
@@ -73,7 +95,6 @@ BINARY_TOO: Final[dict[str, list[str]]] = {
 TEXT_ALONE: Final[dict[str, list[str]]] = {
     "numeric": ["0", "1.50", "NaN", "1e100", "-0.000000000000000000000000000000000000000001", _THOUSAND],
     "numeric(50,3)": ["1" * 47 + ".125", "NaN"],
-    "interval": ["1 day", "-1 mon +02:03:04.5", "0", "1 year 2 mons -3 days -04:05:06.789", "178000000 years"],
     "time": ["00:00:00", "23:59:59.999999", "24:00:00"],
     "timetz": ["00:00:00+00", "23:59:59.999999-15:59:59"],
     "money": ["12.34", "-0.01"],
@@ -93,7 +114,6 @@ TEXT_ALONE: Final[dict[str, list[str]]] = {
     "pair": ['(1,"a b")', "(,)"],
     "cents": ["12.34", "0"],
     "numeric[]": ["{1.50,NaN,1e100,NULL}", "{}"],
-    "interval[]": ["{1 day,-1 mon +02:03:04.5,NULL}"],
     "inet[]": ["{10.0.0.1/8,::1}"],
     "int4range[]": ['{"[1,10)",empty,NULL}'],
     "mood[]": ['{happy,"très sad",NULL}'],
@@ -104,6 +124,8 @@ SHAPES: Final[dict[str, list[str]]] = {"integer[]": ["{1}", "{{1,2},{3,4}}", "[0
 PLACELESS: Final[dict[str, list[str]]] = {
     "date": ["infinity", "0001-12-31 BC", "10000-01-01", "2024-01-01"],
     "timestamp": ["-infinity", "0044-03-15 12:00:00 BC", "294276-12-31 23:59:59.999999", "2024-01-01 00:00:00"],
+    "interval": ["infinity", "-infinity", "1 day"],
+    "interval[]": ["{infinity,1 day,NULL}"],
     "timestamptz": ["infinity", "0044-03-15 12:00:00+00 BC", "294276-12-31 23:59:59.999999+00"],
     "numeric(12,2)": ["NaN", "1.00"],
     "numeric(38,10)": ["NaN", "1"],

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipeline.conftest import Site
 from wal2lake.columnar.cells import ShapeError
-from wal2lake.columnar.types import EDITION
+from wal2lake.columnar.types import EDITION, INTERVAL
 from wal2lake.errors import Wal2LakeError
 from wal2lake.tables import column_types
 from wal2lake.tables.asking import ask
@@ -169,6 +169,18 @@ def test_numerics_become_what_the_policy_said_when_they_were_read(site: Site) ->
     assert kinds(site) == {"id": pa.int32(), "n": pa.float64(), **decimals, "l": pa.list_(pa.float64())}
 
 
+def test_intervals_are_structs_as_values_and_in_keys(site: Site) -> None:
+    site.sql("CREATE TABLE t (i interval PRIMARY KEY, l interval[])", "INSERT INTO t VALUES ('1 mon', '{1 day,NULL}')")
+    site.publish("t")
+    site.run()
+    site.sql("INSERT INTO t VALUES ('-1 day +01:00', NULL), ('1 s', '{}')")
+    site.sql("UPDATE t SET i = '2 mons' WHERE i = '1 mon'")
+    site.sql("DELETE FROM t WHERE i = '1 s'", "UPDATE t SET l = '{}' WHERE l IS NULL")
+    site.run()
+    assert [tuple(row[0].values()) for row in site.lake("public.t")] == [(0, -1, 3_600_000_000), (2, 0, 0)]
+    assert [row[1] for row in site.lake("public.t")] == [[], [{"months": 0, "days": 1, "microseconds": 0}, None]]
+
+
 def test_rows_are_named_by_arrays(site: Site) -> None:
     """As a key, and as a part of the whole row where there is none; unchanged TOAST in them."""
     site.sql(
@@ -199,6 +211,10 @@ def test_a_key_of_arrays_is_asked_for_by_its_text(site: Site) -> None:
     (first, second) = key_texts(pa.table({"k": pa.array(values[:2], pa.list_(pa.string()))}))
     for text, value in ((first["k"], values[0]), (second["k"], values[1])):
         assert site.connection.execute("SELECT %s::text[]", [text]).fetchone() == (value,)
+    interval = pa.array([{"months": -14, "days": 3, "microseconds": -1}], INTERVAL)
+    (text,) = key_texts(pa.table({"k": interval}))
+    query = "SELECT %s::interval = '-14 mons 3 days -00:00:00.000001'::interval"
+    assert site.connection.execute(query, [text["k"]]).fetchone() == (True,)
     nested = pa.table({"k": pa.array([[[b"\x00\xff"], [None]]], pa.list_(pa.list_(pa.binary())))})
     found = site.connection.execute("SELECT %s::bytea[]", [key_texts(nested)[0]["k"]]).fetchone()
     assert found == ([[b"\x00\xff"], [None]],)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from wal2lake.columnar.buffer import Mask, Positions, Words
 from wal2lake.columnar.cells import CellFault, Cells, Decoder, fixed
 from wal2lake.columnar.decimals import Unscaled
-from wal2lake.columnar.text import NAN, NO_NUMBER, OUT_OF_RANGE, string
+from wal2lake.columnar.text import INFINITE_INTERVAL, NAN, NO_NUMBER, OUT_OF_RANGE, interval_array, string
 from wal2lake.epoch import EPOCH_DAYS
 from wal2lake.errors import RESYNC
 
@@ -70,6 +70,24 @@ def timestamp(cells: Cells, arrow: pa.DataType) -> pa.Array:
     first, after = (_FIRST_DAY - EPOCH_DAYS) * _DAY_US, (_LAST_DAY + 1 - EPOCH_DAYS) * _DAY_US
     missing = cells.missing((micros < first) | (micros >= after), OUT_OF_RANGE)
     return fixed(micros + EPOCH_DAYS * _DAY_US, arrow, missing)
+
+
+_ENDLESS: Final = {  # both ends, since PostgreSQL 17: months, days, microseconds
+    (2**31 - 1, 2**31 - 1, 2**63 - 1),
+    (-(2**31), -(2**31), -(2**63)),
+}
+
+
+def interval(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """µs, Int32 days, Int32 months."""
+    cells.refuse_length(16)
+    microseconds = cells.window().byteswap().view(np.int64)
+    rest = cells.window(8).byteswap().view(np.int64)
+    days, months = rest >> 32, rest.astype(np.int32).astype(np.int64)
+    endless = np.zeros(len(cells), np.bool_)
+    for end in _ENDLESS:
+        endless |= (months == end[0]) & (days == end[1]) & (microseconds == end[2])
+    return interval_array(months, days, microseconds, arrow, cells.missing(endless, INFINITE_INTERVAL))
 
 
 def numeric(cells: Cells, arrow: pa.DataType) -> pa.Array:
@@ -168,6 +186,7 @@ BINARY: Final[Mapping[str, Decoder]] = {
     "float4": number("f4"),
     "float8": number("f8"),
     "numeric": numeric,
+    "interval": interval,
     "date": date,
     "timestamp": timestamp,
     "timestamptz": timestamp,

@@ -13,7 +13,7 @@ from wal2lake.columnar.types import ColumnType
 
 _WIDTHS: Final = {
     "bool": 1, "int2": 2, "int4": 4, "oid": 4, "float4": 4, "date": 4,
-    "int8": 8, "float8": 8, "timestamp": 8, "timestamptz": 8, "uuid": 16,
+    "int8": 8, "float8": 8, "timestamp": 8, "timestamptz": 8, "uuid": 16, "interval": 16,
 }  # fmt: skip
 
 

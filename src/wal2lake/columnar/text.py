@@ -1,9 +1,10 @@
-"""Kind 't': what the types' output functions write, under DateStyle ISO, TimeZone UTC, bytea_output hex.
+"""Kind 't': what the types' output functions write, under DateStyle ISO, TimeZone UTC, IntervalStyle postgres.
 
 Arrow's casts read it. What they refuse is looked at once more: a value that PostgreSQL has and the lake type has not
 (infinity, NaN in a numeric, years outside 1 to 9999) is told from text that is no such value at all.
 
-Source: src/backend/utils/adt/ (int8.c, numeric.c, float.c, date.c, timestamp.c, datetime.c EncodeDateTime, varlena.c).
+Source: src/backend/utils/adt/ (int8.c, numeric.c, float.c, date.c, timestamp.c, datetime.c EncodeDateTime and
+EncodeInterval, varlena.c).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +25,8 @@ NO_NUMBER: Final = "it is no number of its type"
 NO_TIME: Final = "it is no date or time in ISO form with time zone UTC"
 OUT_OF_RANGE: Final = "A date or time outside the years 1 to 9999, or infinity,"
 NAN: Final = "NaN in a numeric"
+NO_INTERVAL: Final = "it is no interval in style postgres"
+INFINITE_INTERVAL: Final = "An infinite interval"
 TOO_MANY_DIGITS: Final = "A numeric that is infinite, NaN or of more digits"
 TOO_LARGE: Final = "A numeric that is greater than any double"
 
@@ -103,6 +107,49 @@ def time(cells: Cells, arrow: pa.DataType) -> pa.Array:
     return _cast_or_missing(cells, arrow, _is_out_of_range, OUT_OF_RANGE, NO_TIME)
 
 
+_INTERVAL: Final = (
+    r"^(?:(?P<years>[-+]?[0-9]+) years? ?)?(?:(?P<months>[-+]?[0-9]+) mons? ?)?(?:(?P<days>[-+]?[0-9]+) days? ?)?"
+    r"(?:(?P<sign>[-+]?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?)?$"
+)
+
+
+def interval(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """IntervalStyle postgres: 1 year 2 mons -3 days +04:05:06.789, of which some may be missing."""
+    strings = cells.unchecked_strings()
+    parts = pc.extract_regex(strings, _INTERVAL)
+    endless = pc.match_substring_regex(strings, "^-?infinity$").to_numpy(zero_copy_only=False)
+    missing = cells.missing(endless, INFINITE_INTERVAL)
+    unread = parts.is_null().to_numpy(zero_copy_only=False) | (cells.length == 0)
+    cells.refuse(unread if missing is None else unread & ~missing, NO_INTERVAL)
+    found = {field.name: pc.fill_null(pc.struct_field(parts, field.name), "") for field in parts.type}
+    number = {name: _integers(found[name]) for name in ("years", "months", "days", "hours", "minutes", "seconds")}
+    time = ((number["hours"] * 60 + number["minutes"]) * 60 + number["seconds"]) * 1_000_000
+    time += _integers(pc.utf8_rpad(found["fraction"], 6, "0"))
+    backwards = pc.equal(found["sign"], "-").to_numpy(zero_copy_only=False)
+    return interval_array(number["years"] * 12 + number["months"], number["days"], np.where(backwards, -time, time),
+                          arrow, missing)  # fmt: skip
+
+
+def _integers(texts: pa.StringArray) -> npt.NDArray[np.int64]:
+    """Decimal integers with or without a sign; nothing is 0."""
+    signed = pc.if_else(pc.equal(texts, ""), "0", pc.utf8_ltrim(texts, "+"))
+    numbers: npt.NDArray[np.int64] = cast(signed, pa.int64(), NO_INTERVAL).to_numpy()
+    return numbers
+
+
+def interval_array(
+    months: npt.NDArray[np.int64],
+    days: npt.NDArray[np.int64],
+    microseconds: npt.NDArray[np.int64],
+    arrow: pa.DataType,
+    missing: Mask | None,
+) -> pa.Array:
+    """The three parts that an interval has, none of which can be told by another."""
+    parts = [fixed(months.astype(np.int32), pa.int32()), fixed(days.astype(np.int32), pa.int32()),
+             fixed(microseconds, pa.int64())]  # fmt: skip
+    return pa.StructArray.from_arrays(parts, fields=list(arrow), mask=None if missing is None else pa.array(missing))
+
+
 def _cast_or_missing(
     cells: Cells, arrow: pa.DataType, outside: Callable[[Cells], Mask], what: str, reason: str
 ) -> pa.Array:
@@ -163,6 +210,7 @@ TEXT: Final[Mapping[str, Decoder]] = {
     "float8": number,
     "numeric": numeric,
     "any numeric": any_numeric,
+    "interval": interval,
     "date": time,
     "timestamp": time,
     "timestamptz": time,

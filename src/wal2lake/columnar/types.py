@@ -30,7 +30,9 @@ NUMERIC_OID: Final = 1700
 DECIMAL_DIGITS: Final = 38
 NO_TYPMOD: Final = -1
 FIRST_EDITION: Final = 1  # scalars; all else is output text
-EDITION: Final = 2  # the newest: arrays are lists
+EDITION: Final = 3  # the newest; 2: arrays are lists; 3: intervals are structs
+
+INTERVAL: Final = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("microseconds", pa.int64())])
 
 # OID, name in pg_catalog, codec (the pair of decoders in text.py and binary.py), Arrow type.
 _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
@@ -51,6 +53,7 @@ _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
     (1082, "date", "date", pa.date32()),
     (1114, "timestamp", "timestamp", pa.timestamp("us")),
     (1184, "timestamptz", "timestamptz", pa.timestamp("us", tz="UTC")),
+    (1186, "interval", "interval", INTERVAL),
     (2950, "uuid", "uuid", pa.string()),
     (3802, "jsonb", "jsonb", pa.string()),
 )
@@ -112,6 +115,7 @@ _ARRAYS: Final[tuple[tuple[int, str, int], ...]] = (
     (4073, "_jsonpath", 4072),
 )  # _box is not among them: a semicolon stands between its elements
 _BY_OID: Final = {oid: (codec, arrow) for oid, _, codec, arrow in _TABLE}
+_SINCE: Final = {1186: 3}  # in which edition a row came, if not in the first
 _ELEMENTS: Final = {oid: element for oid, _, element in _ARRAYS}
 _OID_BY_NAME: Final = {
     "numeric": NUMERIC_OID,
@@ -204,7 +208,7 @@ def column_type(
             return ColumnType(type_oid, typmod, "numeric", arrow, known=True)
         if numeric != "text":
             return ColumnType(type_oid, typmod, "any numeric", numeric_type(numeric), known=True)
-    if oid in _BY_OID:
+    if oid in _BY_OID and edition >= _SINCE.get(oid, FIRST_EDITION):
         return ColumnType(type_oid, typmod, *_BY_OID[oid], known=True)
     if oid in _ELEMENTS and edition > FIRST_EDITION:
         element = column_type(_ELEMENTS[oid], typmod, None, edition, numeric=numeric)
@@ -244,6 +248,8 @@ def spark_ddl(arrow: pa.DataType) -> str:
         return f"DECIMAL({arrow.precision},{arrow.scale})"
     if pa.types.is_list(arrow):
         return f"ARRAY<{spark_ddl(arrow.value_type)}>"
+    if pa.types.is_struct(arrow):
+        return f"STRUCT<{', '.join(f'{field.name}: {spark_ddl(field.type)}' for field in arrow)}>"
     return _SPARK[arrow]
 
 

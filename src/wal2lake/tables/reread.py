@@ -106,6 +106,8 @@ def key_texts(keys: pa.Table) -> list[dict[str, str]]:
 
 def _key_text(value: Any) -> str:
     """In an array everything may stand in quotes but NULL and the arrays that it is made of."""
+    if isinstance(value, dict):  # an interval
+        return " ".join(f"{part} {unit}" for unit, part in value.items())
     if isinstance(value, list):
         return "{" + ",".join(map(_element_text, value)) + "}"
     return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)

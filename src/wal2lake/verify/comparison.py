@@ -86,7 +86,7 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
         scalar = element_type(lake_type)
         numeric = column.base_oid in _NUMERICS
         bits = (numeric or column.base_oid in _FLOATS) and scalar in _LAKE_FLOATS
-        infinite = scalar.startswith(("decimal", "date", "timestamp"))
+        infinite = scalar.startswith(("decimal", "date", "timestamp", "interval"))
         scaled = numeric and scalar not in ("string", _decimal(column))
         columns[column.name] = ComparedColumn(
             column.name, column.output_function, lake_type, bits, finite and (infinite or scaled), scaled

@@ -3,7 +3,8 @@
 Everything runs in a Spark session of its own (UTC, ANSI, names with case), so no setting of the user's can change a
 text or hide a file. Nothing here knows how the rows came there.
 
-Source: Delta Transaction Log Protocol; PostgreSQL src/backend/utils/adt/datetime.c (EncodeDateTime), numeric.c.
+Source: Delta Transaction Log Protocol; PostgreSQL src/backend/utils/adt/datetime.c (EncodeDateTime,
+EncodeInterval), numeric.c.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _READ = {
     "__globPaths__": "false",  # a path is a name, whatever characters it has
 }
 _HALF = (1 << 30) - 1
+_INTERVAL = ["months", "days", "microseconds"]
 
 
 def verify_session(spark: SparkSession) -> SparkSession:
@@ -48,7 +50,8 @@ def verify_session(spark: SparkSession) -> SparkSession:
 
 
 def lake_types(delta: DeltaTable) -> dict[str, str]:
-    """Column name → type in Delta's words; an array is ``array<…>``, what else is no primitive "nested"."""
+    """Column name → type in Delta's words; an array is ``array<…>``, a struct of an interval's parts "interval", what
+    else is no primitive "nested"."""
     fields = json.loads(delta.schema().to_json())["fields"]
     return {field["name"]: _type_name(field["type"]) for field in fields}
 
@@ -56,7 +59,9 @@ def lake_types(delta: DeltaTable) -> dict[str, str]:
 def _type_name(kind: Any) -> str:
     if isinstance(kind, str):
         return kind
-    return f"array<{_type_name(kind['elementType'])}>" if kind["type"] == "array" else "nested"
+    if kind["type"] == "array":
+        return f"array<{_type_name(kind['elementType'])}>"
+    return "interval" if [field["name"] for field in kind.get("fields", ())] == _INTERVAL else "nested"
 
 
 class LakeTable:
@@ -211,6 +216,36 @@ def _dated(value: Column, zone: str) -> Column:
     return F.when(year < 1, before).otherwise(after)
 
 
+def _interval(value: Column) -> Column:
+    """IntervalStyle postgres: what is 0 is left out, and what follows a negative part has its plus."""
+    months, days = value["months"], value["days"]
+    parts = [((months - months % 12) / 12, "year"), (months % 12, "mon"), (days, "day")]
+    texts, negative, nothing = [], F.lit(False), F.lit(True)
+    for number, unit in parts:
+        whole = number.cast("bigint")
+        plus = F.when(negative & (whole > 0), "+").otherwise("")
+        text = F.concat(plus, whole.cast("string"), F.lit(f" {unit}"), F.when(whole == 1, "").otherwise("s"))
+        texts.append(F.when(whole != 0, text))
+        negative = F.when(whole != 0, whole < 0).otherwise(negative)
+        nothing = nothing & (whole == 0)
+    microseconds = value["microseconds"].cast("decimal(20,0)")
+    sign = F.when(microseconds < 0, "-").when(negative, "+").otherwise("")
+    texts.append(F.when(nothing | (microseconds != 0), F.concat(sign, _clock(F.abs(microseconds)))))
+    return F.when(value.isNotNull(), F.concat_ws(" ", *texts))
+
+
+def _clock(microseconds: Column) -> Column:
+    """HH:MM:SS and as many digits of a second as there are, of a number that is not negative; hours may be many."""
+    whole, rest = [], microseconds
+    for unit in (3_600_000_000, 60_000_000, 1_000_000):
+        left = rest % unit
+        number = ((rest - left) / unit).cast("bigint").cast("string")
+        whole.append(F.when(F.length(number) < 2, F.concat(F.lit("0"), number)).otherwise(number))
+        rest = left
+    fraction = F.rtrim(F.lpad(rest.cast("bigint").cast("string"), 6, "0"), F.lit("0"))
+    return F.concat(F.concat_ws(":", *whole), F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction)))
+
+
 _PRINTERS: Mapping[str, Callable[[Column], Column]] = {
     **dict.fromkeys(("byte", "short", "integer", "long", "decimal", "string"), _as_string),
     "boolean": _boolean,
@@ -219,4 +254,5 @@ _PRINTERS: Mapping[str, Callable[[Column], Column]] = {
     "date": _date,
     "timestamp_ntz": _date,
     "timestamp": _timestamptz,
+    "interval": _interval,
 }
