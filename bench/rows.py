@@ -6,14 +6,20 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from deltalake import DeltaTable
 from psycopg import sql
 
-_NATIVE = (16, 20, 21, 23, 25, 26, 700, 701, 1043, 1114, 1184)
+_NATIVE = (16, 20, 21, 23, 25, 26, 700, 701, 1005, 1007, 1009, 1016, 1043, 1114, 1184)
+_INTERVAL_OID = 1186
 _OUTPUT = "CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END"  # by the type's output function, no cast
+_PARTS = """
+CASE WHEN {0} IS NOT NULL THEN concat_ws(' ',
+    (extract(year FROM {0}) * 12 + extract(month FROM {0}))::int, extract(day FROM {0})::int,
+    ((extract(hour FROM {0}) * 60 + extract(minute FROM {0})) * 60000000 + extract(microseconds FROM {0}))::bigint) END
+"""
 _PUBLISHED = """
 SELECT c.oid::int, p.tablename, p.rowfilter, c.relkind = 'p'
   FROM pg_publication_tables p
@@ -52,14 +58,18 @@ def _source_rows(
     row_filter: str | None,
     partitioned: bool,
 ) -> list[tuple[str | None, ...]]:
-    wanted = sql.SQL(", ").join(
-        sql.SQL("{0}" if oid in _NATIVE else _OUTPUT).format(sql.Identifier(column)) for column, oid in columns
-    )
+    wanted = sql.SQL(", ").join(sql.SQL(_expression(oid)).format(sql.Identifier(column)) for column, oid in columns)
     only = sql.SQL("" if partitioned else "ONLY ")
     query = sql.SQL("SELECT {} FROM {}{}").format(wanted, only, sql.Identifier(*table))
     if row_filter:
         query += sql.SQL(" WHERE ") + sql.SQL(row_filter)
     return [tuple(map(_text, row)) for row in connection.execute(query)]
+
+
+def _expression(oid: int) -> LiteralString:
+    if oid == _INTERVAL_OID:
+        return _PARTS
+    return "{0}" if oid in _NATIVE else _OUTPUT
 
 
 def _lake_rows(path: str, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
@@ -77,6 +87,8 @@ def _escaped(name: str) -> str:
 def _text(value: Any) -> str | None:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC)
+    if isinstance(value, dict):  # an interval
+        value = " ".join(map(str, value.values()))
     if isinstance(value, bytes):
         value = f"\\x{value.hex()}"
     return None if value is None else str(value)
