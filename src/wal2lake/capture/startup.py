@@ -158,9 +158,9 @@ def change_log_findings(config: Config) -> list[Finding]:
 
     Where the slot is free and stands before the log's end, the server is asked what it would send again. Moves nothing.
     """
-    if not ChangeLog.exists(config.log.path):
-        return list(_lost_log_findings(config))
     try:
+        if not ChangeLog.exists(config.log.path):
+            return list(_lost_log_findings(config))
         log = ChangeLog.open(config.log.path)
         durable = log.durable_lsn()
         with connect(config.source.dsn, application_name="wal2lake check") as connection:

@@ -42,11 +42,14 @@ from wal2lake.changelog.places import (
     POSITION_COPY,
     POSITIONS,
     RELATIONS,
+    REQUESTS,
     SEGMENTS,
     STATE,
     TIMELINES,
+    requests_of,
 )
 from wal2lake.changelog.relations import InForce, Messages
+from wal2lake.changelog.requests import read_request
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
 from wal2lake.changelog.timelines import read_timeline
@@ -152,6 +155,8 @@ def _verify_documents(storage: Storage) -> Iterator[str]:
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
     known |= {f"{TIMELINES}/{name}": read_timeline for name in storage.names(TIMELINES)}
     known |= dict.fromkeys(documents_of_tables(storage), _read_table)
+    for folder in map(requests_of, storage.folders(REQUESTS)):
+        known |= {f"{folder}/{name}": read_request for name in storage.names(folder)}
     for name, read in known.items():
         try:
             read(storage.get(name), name)

@@ -120,7 +120,7 @@ class LocalStorage:
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self.root / folder) as entries:
+            with _explained(self.root), os.scandir(self.root / folder) as entries:
                 return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
         except FileNotFoundError:
             return []

@@ -34,12 +34,12 @@ FOLDERS: Final = (SEGMENTS, RELATIONS, CONSUMERS, BARRIERS, STATUS, SNAPSHOTS)
 STATE = "state.json"  # of a table, in its folder below SNAPSHOTS
 WRITER_LOCK = ".lock"  # held by the one who appends
 EVENTS = "events"  # made when something happens
-_REQUESTS, _CHECKPOINTS = "requests", "checkpoints"
+REQUESTS, _CHECKPOINTS = "requests", "checkpoints"
 _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 _LONGEST = 255  # bytes of a file's name
 _COMPACT = "="  # stands in no percent encoding
 # What makes it a log comes first, but for what would make the next one a log of another timeline.
-EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, EVENTS, _REQUESTS, _CHECKPOINTS)
+EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, EVENTS, REQUESTS, _CHECKPOINTS)
 
 
 def tables_of(pipeline: str) -> str:
@@ -61,7 +61,7 @@ def state_document(pipeline: str, folder: str) -> str:
 
 
 def requests_of(pipeline: str) -> str:
-    return f"{_REQUESTS}/{pipeline}"
+    return f"{REQUESTS}/{pipeline}"
 
 
 def request_document(pipeline: str, namespace: str, name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, cast, get_args
 
-from wal2lake.changelog.documents import read_document, write_document
+from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import Place
 from wal2lake.changelog.places import request_document, requests_of
@@ -28,6 +28,16 @@ class Request(NamedTuple):
     file: str
 
 
+def read_request(data: bytes, file: str) -> Request:
+    """Raises LogCorruptError for a damaged one."""
+    document = read_document(data, file, _CURE)
+    with parsing(file, _CURE):
+        namespace, name, wish = document["namespace"], document["name"], document["wish"]
+    if wish not in get_args(Wish):
+        raise LogCorruptError(f"{file} asks for something unknown.", hint=_CURE)
+    return Request(namespace, name, cast(Wish, wish), file)
+
+
 class Requests:
     """The words left for one pipeline."""
 
@@ -44,10 +54,7 @@ class Requests:
         """Raises LogCorruptError for a damaged one."""
         for name in self._storage.names(requests_of(self._pipeline)):
             file = f"{requests_of(self._pipeline)}/{name}"
-            document = read_document(self._storage.get(file), file, _CURE)
-            if document.get("wish") not in get_args(Wish):
-                raise LogCorruptError(f"{file} asks for something unknown.", hint=_CURE)
-            yield Request(document["namespace"], document["name"], cast(Wish, document["wish"]), file)
+            yield read_request(self._storage.get(file), file)
 
     def done(self, request: Request) -> None:
         self._storage.remove(request.file)

@@ -34,7 +34,7 @@ def tables(
     """How each table stands, by what is durable about it; or have some tried again, read anew or left out.
 
     States: init (to be read), data_copy (its chunks are read), catch_up (in the lake, behind the stream), ready;
-    quarantined (left out, with the reason), skipped (left out because somebody wants it).
+    quarantined (left out, with the reason), skipped (left out because somebody wants it); damaged (its document is).
 
     Example: wal2lake tables --retry shop.orders
     """

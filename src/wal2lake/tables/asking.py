@@ -11,6 +11,7 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import known_tables
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
 def ask(config: Config, names: Sequence[str], wish: Wish) -> list[str]:
     """Leave word that ``wish`` is wanted of the tables ``names`` (schema.name; none: of all that are known).
 
-    Returns whose. Raises ConfigError for a table that is not known, and for a history that is to be read anew; then
-    nothing is asked for.
+    Returns whose. Raises ConfigError for a table that is not known, and for a history that is to be read anew, and
+    LogCorruptError for a damaged one that is not; then nothing is asked for.
     """
     storage = ChangeLog.open(config.log.path).storage
     chosen = chosen_tables(config, storage, names)
     if wish == "resync" and config.lake.mode == "append":
         for table in chosen:
             _refuse_history(config, *table)
+    for table in chosen if wish != "resync" else ():
+        TableFolder(
+            storage, config.pipeline.name, *table
+        ).read()  # of one that is damaged nothing is known to go on with
     for table in chosen:
         Requests(storage, config.pipeline.name).put(*table, wish)
     return [qualified(*table) for table in chosen]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wal2lake import html
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.tables.asking import chosen_tables
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ListedTable:
-    """``state`` in the document's words, or skipped; ``since`` (ISO 8601, UTC) and ``reason`` why it is left out or was
-    last read anew, else ''; ``needs_lsn``: from where the log keeps its changes for this table alone;
-    ``schema_versions``: how many of its schemas the lake table has followed."""
+    """``state`` in the document's words, or skipped, or damaged, which the document is itself.
+
+    ``since`` (ISO 8601, UTC) and ``reason`` why it is left out or was last read anew, else ''; ``needs_lsn``: from
+    where the log keeps its changes for this table alone; ``schema_versions``: how many of its schemas the lake table
+    has followed.
+    """
 
     table: str
     state: str
@@ -46,8 +50,15 @@ def list_tables(config: Config, names: Sequence[str] = ()) -> ListedTables:
     """The tables that the pipeline knows, or ``names`` of them. Raises ConfigError for one that it does not know."""
     storage, pipeline = ChangeLog.open(config.log.path).storage, config.pipeline.name
     chosen = chosen_tables(config, storage, names)
-    found = (_listed(qualified(*table), TableFolder(storage, pipeline, *table).read()) for table in chosen)
-    return ListedTables(found)
+    return ListedTables(_looked_at(qualified(*table), TableFolder(storage, pipeline, *table)) for table in chosen)
+
+
+def _looked_at(name: str, folder: TableFolder) -> ListedTable:
+    """One that is damaged hides none of the others."""
+    try:
+        return _listed(name, folder.read())
+    except LogCorruptError as error:
+        return ListedTable(name, "damaged", "", None, str(error))
 
 
 def _listed(name: str, state: TableState) -> ListedTable:
