@@ -37,17 +37,17 @@ class PlainConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As Rich's. Raises LogFullError where what reads it has no room."""
-        with _telling():
+        with _told_if_full():
             super().print(*objects, **options)
 
     def out(self, *objects: Any, **options: Any) -> None:
         """A line as it is, however long."""
-        with _telling():
+        with _told_if_full():
             super().out(*(printable(str(item)) for item in objects), **options)
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _told_if_full() -> Iterator[None]:
     """A full disk under the output is not one on which something is kept: what was told is not whole, that is all."""
     try:
         yield
@@ -89,6 +89,6 @@ def _plain(value: object) -> object:
 
 def print_json(value: object) -> None:
     """One line of JSON, the last thing a command prints; an LSN is written as PostgreSQL does."""
-    with _telling():
+    with _told_if_full():
         sys.stdout.write(json.dumps(_plain(value), default=str) + "\n")
         sys.stdout.flush()
