@@ -81,7 +81,8 @@ def test_only_rows_with_a_key_go_on_under_a_later_rounds_plan(
     table: PublishedTable, mode: str, kept: bool, tmp_path: Path
 ) -> None:
     """A killed driver's task may outlive it: what it finishes must not count where snapshots cannot be joined."""
-    config = Config.from_dict({"lake": {"mode": mode, "path": str(tmp_path)}, "log": {"path": str(tmp_path)}})
+    lake, log = str(tmp_path / "lake"), str(tmp_path / "log")
+    config = Config.from_dict({"lake": {"mode": mode, "path": lake}, "log": {"path": log}})
     tables = Tables(config)
     known = tables.of("shop", "item")
     snapshots = Snapshots(config, LocalJobs(), tables, 1, Interrupts(threading.Event()))
