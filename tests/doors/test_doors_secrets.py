@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.waiting import eventually
+from wal2lake.spark.gateway import remove_stale
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
@@ -90,3 +92,13 @@ def test_doors_no_secret_is_told(folder: Path, server: EmbeddedPostgres) -> None
 
 def _rows(folder: Path) -> int:
     return DeltaTable(str(folder / "wal2lake/lake/public/canary")).to_pyarrow_table().num_rows
+
+
+def test_settings_that_a_killed_start_left_behind_are_removed(tmp_path: Path) -> None:
+    old, fresh, other = (tmp_path / name for name in ("wal2lake-spark-a.conf", "wal2lake-spark-b.conf", "spark-a.conf"))
+    for path in (old, fresh, other):
+        path.write_text("spark.secret=hush")
+    for path in (old, other):
+        os.utime(path, (1, 1))
+    remove_stale(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["spark-a.conf", "wal2lake-spark-b.conf"]

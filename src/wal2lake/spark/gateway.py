@@ -17,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO
 
 from pyspark import SparkContext
@@ -31,6 +33,8 @@ from wal2lake.tables.failures import SparkLostError
 # Spark itself asks for the module, and the JVM warns of it at each start; nobody can act on it.
 _INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_PREFIX, _SUFFIX = "wal2lake-spark-", ".conf"
+_READ_S = 3600.0  # a JVM has read its file long before
 _ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
@@ -42,6 +46,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     """
     if SparkContext._gateway is not None:  # noqa: SLF001 - as PySpark asks; there is no public name for it
         return
+    remove_stale(Path(tempfile.gettempdir()))
     reading, writing = os.pipe()
     forwarder = threading.Thread(
         target=_forward_stderr, args=(os.fdopen(reading, "rb"),), name="wal2lake jvm", daemon=True
@@ -66,6 +71,14 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as PySpark's own start does
 
 
+def remove_stale(folder: Path) -> None:
+    """Remove the files of settings in ``folder`` that nobody reads any more: who wrote one was killed meanwhile."""
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # another user's, or removed by another process
+            if time.time() - path.stat().st_mtime > _READ_S:
+                path.unlink()
+
+
 def _process_of(error: BaseException) -> subprocess.Popen[bytes] | None:
     """Java, or the shell that starts it. PySpark has it to itself, in the frame through which ``error`` came."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -79,7 +92,7 @@ def _process_of(error: BaseException) -> subprocess.Popen[bytes] | None:
 def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
     """Have spark-submit read ``settings`` from a file, besides all that it reads anyway."""
     before = os.environ.get(_SUBMIT_ARGS)
-    with tempfile.NamedTemporaryFile("w", prefix="wal2lake-spark-", suffix=".conf", encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile("w", prefix=_PREFIX, suffix=_SUFFIX, encoding="utf-8") as file:
         file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
         file.flush()  # mode 0600, as every temporary file
         os.environ[_SUBMIT_ARGS] = f"--properties-file {file.name} --load-spark-defaults {before or 'pyspark-shell'}"
