@@ -117,8 +117,8 @@ def fold_rows(changes: Sequence[Changes], fill: Fill | None = None) -> FoldedRow
             raise events.fail(
                 "A change of a table without a key does not carry the whole old row.",
                 rows,
-                hint="ALTER TABLE … REPLICA IDENTITY FULL (of a root that is published whole: each of its partitions), or"
-                " give the table a primary key.",
+                hint="ALTER TABLE … REPLICA IDENTITY FULL (of a root that is published whole: each of its partitions),"
+                " or give the table a primary key.",
             )
     added = events.new.filter(pa.array(events.upserts))
     removed = events.old.filter(pa.array(events.kind != INSERT))
