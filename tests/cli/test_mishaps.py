@@ -284,7 +284,7 @@ def test_drop_drops_no_slot_that_no_pipeline_made(
         (["verify", "-c", "absent.toml"], "ConfigError", 2),
         (["check", "--dsn", "host=127.0.0.1 port=1"], "ConnectError", 4),
         (["slots", "list", "-d", "host=127.0.0.1 port=1"], "ConnectError", 4),
-        (["log", "consumers", "--log", "."], "LogCorruptError", 14),
+        (["log", "consumers", "--log", "log"], "LogCorruptError", 14),
     ],
 )
 def test_an_error_is_json_where_the_result_would_have_been(
@@ -295,7 +295,8 @@ def test_an_error_is_json_where_the_result_would_have_been(
     kind: str,
     code: int,
 ) -> None:
-    (tmp_path / "log.json").write_text("{}")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "log.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["wal2lake", *arguments, "--json"])
     with pytest.raises(SystemExit) as ended:

@@ -15,7 +15,7 @@ import pytest
 from tests.columnar.stream import SESSION, LogRow, batch, peek, schemas
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
-from wal2lake.columnar.types import _ARRAYS, EDITION, FIRST_EDITION, TableSchema, TypeRules
+from wal2lake.columnar.types import ARRAY_TYPES, EDITION, FIRST_EDITION, TableSchema, TypeRules
 from wal2lake.errors import UnrepresentableError
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -340,8 +340,8 @@ def test_as_a_text_column_every_value_lands(source: Source, table: str) -> None:
 def test_the_arrays_are_the_servers(source: Source) -> None:
     query = "SELECT oid::int, typname, typelem::int, typdelim FROM pg_type WHERE oid = ANY (%s)"
     with psycopg.connect(source.dsn) as connection:
-        found = connection.execute(query, [[oid for oid, *_ in _ARRAYS]]).fetchall()
-    assert {tuple(row) for row in found} == {(*row, ",") for row in _ARRAYS}
+        found = connection.execute(query, [[oid for oid, *_ in ARRAY_TYPES]]).fetchall()
+    assert {tuple(row) for row in found} == {(*row, ",") for row in ARRAY_TYPES}
 
 
 @pytest.mark.parametrize("sql_type", ["interval", "integer[]", "numeric"])

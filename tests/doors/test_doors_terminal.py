@@ -91,6 +91,7 @@ OTHERS = {
     "pipeline",
     "demo",
     "verify",
+    "ui",  # its pages: tests/ui
     "log decode",
     "recv",
     "basebackup",

@@ -204,7 +204,7 @@ def test_the_check_of_a_domain_is_not_run_when_a_fast_default_is_read(site: Site
         site.sql("RESET ROLE")
         site.run()
         rows = [(row["id"], row["c"], row["e"]) for row in site.lake_table("public.own").to_pylist()]
-        assert sorted(rows) == [(1, 5, "{1,2}"), (2, 7, "{3}")]
+        assert sorted(rows) == [(1, 5, [1, 2]), (2, 7, [3])]
 
 
 _KEYS = {

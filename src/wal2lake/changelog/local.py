@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from wal2lake import files
@@ -100,7 +100,8 @@ class LocalStorage:
     def prepare(self, *folders: str) -> None:
         with _explained(self.root):
             for folder in (".", *folders):
-                files.make_folder(self.root / folder, 0o700)  # it holds the rows of every table
+                for part in reversed((folder, *map(str, PurePath(folder).parents))):
+                    files.make_folder(self.root / part, 0o700)  # it holds the rows of every table
 
     def recover(self, *folders: str) -> None:
         with _explained(self.root):

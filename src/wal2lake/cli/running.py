@@ -126,7 +126,7 @@ def metrics(
     config = _prepared(config, "metrics", metrics_port=metrics_port, log_format=log_format, log_level=log_level)
     if not config.monitor.metrics_port and not config.monitor.alerts:
         raise ConfigError("There is no port to serve metrics at.", hint="Name one: --metrics-port 9187.")
-    with stop_on_signals() as stop, monitoring(config) as beat:
+    with monitoring(config) as beat, stop_on_signals() as stop:
         say("Watching; Ctrl-C ends it.")
         while not stop.wait(_TICK_S):
             beat()

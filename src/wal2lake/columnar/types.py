@@ -58,7 +58,7 @@ _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
     (3802, "jsonb", "jsonb", pa.string()),
 )
 # Since edition 2: OID and name of the array, OID of its elements; of types without a row, they are output text.
-_ARRAYS: Final[tuple[tuple[int, str, int], ...]] = (
+ARRAY_TYPES: Final[tuple[tuple[int, str, int], ...]] = (
     (143, "_xml", 142),
     (199, "_json", 114),
     (271, "_xid8", 5069),
@@ -116,11 +116,11 @@ _ARRAYS: Final[tuple[tuple[int, str, int], ...]] = (
 )  # _box is not among them: a semicolon stands between its elements
 _BY_OID: Final = {oid: (codec, arrow) for oid, _, codec, arrow in _TABLE}
 _SINCE: Final = {1186: 3}  # in which edition a row came, if not in the first
-_ELEMENTS: Final = {oid: element for oid, _, element in _ARRAYS}
+_ELEMENTS: Final = {oid: element for oid, _, element in ARRAY_TYPES}
 _OID_BY_NAME: Final = {
     "numeric": NUMERIC_OID,
     **{name: oid for oid, name, _, _ in _TABLE},
-    **{name: oid for oid, name, _ in _ARRAYS},
+    **{name: oid for oid, name, _ in ARRAY_TYPES},
 }
 
 _SPARK: Final[dict[pa.DataType, str]] = {
