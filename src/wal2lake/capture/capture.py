@@ -214,7 +214,7 @@ class Capture:
             received_lsn=stream.received_lsn,
             durable_lsn=writer.durable_lsn,
             confirmed_lsn=stream.confirmed_lsn,
-            start_lsn=writer.log.start_lsn,
+            start_lsn=writer.start_lsn,
             end_lsn=writer.end_lsn,
             server_wal_end=stream.wal_end,
             messages=stream.messages,

@@ -99,9 +99,9 @@ class LocalStorage:
 
     def prepare(self, *folders: str) -> None:
         with _explained(self.root):
-            for folder in (".", *folders):
-                for part in reversed((folder, *map(str, PurePath(folder).parents))):
-                    files.make_folder(self.root / part, 0o700)  # it holds the rows of every table
+            parts = {part for folder in map(PurePath, folders) for part in (folder, *folder.parents)} | {PurePath()}
+            for part in sorted(parts):  # whoever leads to another comes before it
+                files.make_folder(self.root / part, 0o700)  # it holds the rows of every table
 
     def recover(self, *folders: str) -> None:
         with _explained(self.root):

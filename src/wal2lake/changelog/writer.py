@@ -61,6 +61,11 @@ class LogWriter:
             self._write_position(self._tail.durable_lsn)  # so that one that is lost is missed
 
     @property
+    def start_lsn(self) -> LSN:
+        """Where the log began, which needs no look at it."""
+        return self._log.start_lsn
+
+    @property
     def log(self) -> ChangeLog:
         """The log as it is now, with all that was appended."""
         self._log.refresh()

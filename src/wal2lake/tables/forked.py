@@ -26,7 +26,7 @@ from wal2lake.errors import ConfigError, SinkError, SlotInUseError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import identify
-from wal2lake.postgres.connection import Connection, connect
+from wal2lake.postgres.connection import connect
 from wal2lake.tables.exclusive import exclusive
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
@@ -70,18 +70,14 @@ def cut_back(config: Config) -> CutBack:
 
 def _fork(config: Config, log: ChangeLog) -> LSN:
     with connect(config.source.dsn, application_name="wal2lake resync") as connection:
-        return _fork_on(connection, config, log)
-
-
-def _fork_on(connection: Connection, config: Config, log: ChangeLog) -> LSN:
-    system = identify(connection)
-    if system.system_id != log.identity.system_id:
-        raise ConfigError(
-            f"The change log {log.storage.where} is of another server.", hint="`wal2lake check` says what fits."
-        )
-    fork = find_step(config.source.dsn, log, system).fork
-    end = log.durable_lsn()
-    require_slot_at(connection, config.source.slot, log, system, end if fork is None else min(end, fork))
+        system = identify(connection)
+        if system.system_id != log.identity.system_id:
+            raise ConfigError(
+                f"The change log {log.storage.where} is of another server.", hint="`wal2lake check` says what fits."
+            )
+        step = find_step(config.source.dsn, log, system)
+        require_slot_at(connection, config.source.slot, log, system, step.bounded(log.durable_lsn()))
+    fork = step.fork
     if fork is None or not reaches_beyond(log, fork):
         raise ConfigError(
             "The change log has nothing that the server does not have: no promotion has left it behind.",
