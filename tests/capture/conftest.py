@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -122,6 +125,20 @@ class World:
         dsn, streaming = (source.dsn, source.streaming) if source else (self.server.dsn, False)
         command = [sys.executable, "-c", _PROGRAM, dsn, self.name, str(self.path), str(streaming)]
         return subprocess.Popen(command, env=os.environ | {"PYTHONWARNINGS": "error"})
+
+    def kill_captures(self, turns: int, source: SourceConfig | None = None) -> None:
+        """So many captures one after another, each killed at any moment; what is acknowledged is durable
+        each time."""
+        start, rng = self.confirmed(), random.Random(20)
+        for turn in range(turns):
+            before = self.durable()
+            capture = self.spawn(source)
+            if turn % 3:  # else it may still be starting
+                eventually(lambda known=before: self.durable() > known)  # type: ignore[misc]
+            time.sleep(rng.uniform(0.0, 0.4))  # any moment
+            capture.send_signal(signal.SIGKILL)
+            assert capture.wait() == -signal.SIGKILL  # it was alive
+            assert self.confirmed() <= max(self.durable(), start)
 
     def captured_changes(self) -> list[bytes]:
         """Of all committed transactions, however they came: their changes, in the order of the commits."""

@@ -115,18 +115,10 @@ class Load(threading.Thread):
 @pytest.mark.slow
 def test_killed_at_any_moment_nothing_is_lost_or_doubled(world: World) -> None:
     world.make_slots()
-    start, load, rng = world.confirmed(), Load(world), random.Random(20)
+    load = Load(world)
     load.start()
     try:
-        for turn in range(12):
-            before = world.durable()
-            capture = world.spawn()
-            if turn % 3:  # else it may still be starting
-                eventually(lambda known=before: world.durable() > known)  # type: ignore[misc]
-            time.sleep(rng.uniform(0.0, 0.4))  # any moment
-            capture.send_signal(signal.SIGKILL)
-            assert capture.wait() == -signal.SIGKILL  # it was alive
-            assert world.confirmed() <= max(world.durable(), start)
+        world.kill_captures(12)
     finally:
         load.stopped.set()
         load.join()
