@@ -147,6 +147,16 @@ def test_parts_are_the_same_as_the_whole(made: tuple[int, list[LogRow]]) -> None
         assert_same(Changes.concat(parts), naive(rows, MINE, columns))
 
 
+def test_the_bytes_of_old_tuples_count() -> None:
+    value = TupleData((TupleColumn("t", b"12345678"),))
+    inserted, updated = (
+        decode_changes(batch([(1, 1, write_message(message))]), text_schema(1))
+        for message in (Insert(MINE, value), Update(MINE, OldTuple("O", value.columns), value))
+    )
+    assert inserted.nbytes > 0
+    assert updated.nbytes == 2 * inserted.nbytes
+
+
 def test_a_slice_of_a_batch_is_read_in_place() -> None:
     rows = [(n, 1, write_message(Insert(MINE, TupleData((TupleColumn("t", b"%d" % n),))))) for n in range(9)]
     changes = decode_changes(batch(rows).slice(3, 4), text_schema(1))

@@ -12,6 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from tests.columnar.catalog import ARRAYS_OF_SERVER
 from tests.columnar.stream import SESSION, LogRow, batch, peek, schemas
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
@@ -342,6 +343,7 @@ def test_the_arrays_are_the_servers(source: Source) -> None:
     with psycopg.connect(source.dsn) as connection:
         found = connection.execute(query, [[oid for oid, *_ in ARRAY_TYPES]]).fetchall()
     assert {tuple(row) for row in found} == {(*row, ",") for row in ARRAY_TYPES}
+    assert {(oid, name): element for oid, name, element, _ in found} == ARRAYS_OF_SERVER
 
 
 @pytest.mark.parametrize("sql_type", ["interval", "integer[]", "numeric"])

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from wal2lake.columnar.types import ColumnType, TableSchema, column_type, spark_ddl
+from tests.columnar.catalog import ARRAYS_OF_SERVER
+from wal2lake.columnar.types import ARRAY_TYPES, ColumnType, TableSchema, column_type, spark_ddl
 
 
 def numeric_typmod(precision: int, scale: int) -> int:
@@ -81,6 +82,10 @@ def test_a_numeric_without_a_scale_is_output_text(typmod: int) -> None:
 def test_types_without_a_row_are_output_text() -> None:
     for oid in (1700, 1007, 1186, 16_400):
         assert column_type(oid) == ColumnType(oid, -1, "output", pa.string(), False)
+
+
+def test_the_arrays_are_as_the_servers_catalog_had_them() -> None:
+    assert {(oid, name): element for oid, name, element in ARRAY_TYPES} == ARRAYS_OF_SERVER
 
 
 def test_a_domain_is_its_base_type() -> None:

@@ -188,6 +188,14 @@ def test_formats_that_servers_have(line_format: LineFormat, row: Any, line: byte
     assert LineReader(line_format).feed(line) == [row]
 
 
+def test_an_unknown_message_is_named_by_what_it_begins_with() -> None:
+    reader = BackendReader()
+    reader.feed(b"R\0\0\0\x0b\0\0\0\x63abc")
+    with pytest.raises(ProtocolError, match=re.escape(r"the tag b'R' and the bytes b'\x00\x00\x00c'.")) as raised:
+        reader.receive()
+    assert raised.value.offset == 0
+
+
 def test_a_body_goes_wrong_at_a_place() -> None:
     reader = BackendReader()
     reader.feed(b"R\0\0\0\x0b\0\0\0\5abc")  # a salt of three bytes
