@@ -25,7 +25,7 @@ class Called(NamedTuple):
     """``words`` follow the command's own; ``waits_for`` may be made to last for ever, at ``module`` if it is an import.
 
     ``patient``: a signal asks it to end, and it does so when it can, with ``code`` after the server has gone meanwhile
-    (4: it was never reached). ``extra``: more than the core is needed.
+    (4: it was never reached). ``extra``: more than the core is needed. ``log``: so is a change log.
     """
 
     words: str = ""
@@ -34,6 +34,7 @@ class Called(NamedTuple):
     patient: bool = False
     code: int = 130
     extra: bool = False
+    log: bool = False
 
 
 _LOG = Called(waits_for=IMPORT, module=_CHANGE_LOG, extra=True)
@@ -43,14 +44,14 @@ COMMANDS = {
     "drop": Called("--yes"),
     "run": Called(patient=True, code=0, extra=True),
     "capture": Called(patient=True, code=0, extra=True),
-    "pipeline": Called(waits_for=JAVA, patient=True, code=0, extra=True),
+    "pipeline": Called(waits_for=JAVA, patient=True, code=0, extra=True, log=True),
     "metrics": Called("--metrics-port 1", IMPORT, "wal2lake.monitor.endpoint", extra=True),
     "resync": _LOG._replace(words="--all"),
     "demo": Called("--folder demo", IMPORT, "wal2lake.demo.shop", extra=True),
     "status": Called(extra=True),
     "events": Called("", IMPORT, "wal2lake.changelog.events"),
     "ui": Called("--port 0", code=0, extra=True),
-    "verify": Called(waits_for=JAVA, extra=True),
+    "verify": Called(extra=True, log=True),
     "tables": _LOG,
     "log list": _LOG,
     "log dump": _LOG,

@@ -56,7 +56,7 @@ class Waiting:
         arguments = words(name, dsn if called.waits_for in (SERVER, JAVA) else None)
         if "log" in {parameter.name for parameter in LEAVES[name].params} and name != "init":
             arguments += ["--log", "log"]
-        if called.waits_for is JAVA:
+        if called.log:
             ChangeLog.create(folder / "log", IDENTITY)
         if called.waits_for is FIFO:
             os.mkfifo(folder / "made.toml", 0o644)

@@ -13,7 +13,7 @@ from wal2lake.changelog.events import Events, Level
 from wal2lake.config import Config
 from wal2lake.monitor.verified import VerifyRecord
 from wal2lake.spark.session import build_session
-from wal2lake.verify import VerifyReport, verify
+from wal2lake.verify import VerifyReport, chosen_tables, verify
 from wal2lake.verify.report import HEADINGS
 
 _MOST_FINDINGS = 20
@@ -34,6 +34,7 @@ def verify_lake(config: Config, console: Console, tables: Sequence[str] | None =
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     with record.recording():
+        chosen_tables(config, tables)  # what can be refused is refused before Spark starts
         session = build_session(config)
         try:
             report = verify(config, session, tables, say=say)

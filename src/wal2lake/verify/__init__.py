@@ -5,6 +5,6 @@ digested in Spark. A decoder that is wrong the same way twice would pass any che
 """
 
 from wal2lake.verify.report import KeyRange, TableResult, VerifyReport
-from wal2lake.verify.run import verify
+from wal2lake.verify.run import chosen_tables, verify
 
-__all__ = ["KeyRange", "TableResult", "VerifyReport", "verify"]
+__all__ = ["KeyRange", "TableResult", "VerifyReport", "chosen_tables", "verify"]

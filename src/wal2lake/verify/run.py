@@ -69,14 +69,9 @@ def verify(
     mode, no log, an unknown table), PublicationError for a publication without tables, VerifyError when no snapshot
     fits or a prepared transaction keeps it from being taken, and what the source refuses as a whole.
     """
-    if config.lake.mode != "mirror":
-        raise ConfigError(
-            "Verify compares rows, and an append-mode lake holds changes instead.",
-            hint='It works on lakes with lake.mode = "mirror".',
-        )
-    log = ChangeLog.open(config.log.path)
-    job = _Job(config, verify_session(spark), log, tables, timeout_s, range_rows, say)
-    job.await_snapshots()
+    published = chosen_tables(config, tables)
+    job = _Job(config, verify_session(spark), ChangeLog.open(config.log.path), tables, timeout_s, range_rows, say)
+    job.await_snapshots(published)
     for _ in range(_ATTEMPTS - 1):
         try:
             report = job.attempt()
@@ -87,6 +82,35 @@ def verify(
             return report
         say("The pipeline or a TRUNCATE was faster than the snapshot; taking another.")
     return job.last_attempt()
+
+
+def chosen_tables(config: Config, only: Collection[str] | None = None) -> list[PublishedTable]:
+    """The tables to compare (``only`` these, as schema.name), by the source's word: to be asked before Spark starts.
+
+    Raises what verify raises of a lake, a log, a source or names that there is nothing to compare with.
+    """
+    if config.lake.mode != "mirror":
+        raise ConfigError(
+            "Verify compares rows, and an append-mode lake holds changes instead.",
+            hint='It works on lakes with lake.mode = "mirror".',
+        )
+    ChangeLog.open(config.log.path)
+    with connect(config.source.dsn, application_name=APPLICATION) as connection:
+        return _chosen(config, published_tables(connection, config.source.publication), only)
+
+
+def _chosen(config: Config, published: Sequence[PublishedTable], only: Collection[str] | None) -> list[PublishedTable]:
+    if not published:
+        raise PublicationError(
+            f"The publication {config.source.publication} has no table: there is nothing to compare.",
+            hint="Add tables (ALTER PUBLICATION … ADD TABLE …), or name another in source.publication.",
+        )
+    names = {str(table) for table in published}
+    wanted = {qualified(*split_qualified(name)) or name for name in only or ()}
+    unknown = sorted(wanted - names)
+    if unknown:
+        raise ConfigError(f"{unknown[0]} is not published.", hint=f"Published: {', '.join(sorted(names))}.")
+    return [table for table in published if not wanted or str(table) in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +124,9 @@ class _Job:
     say: Callable[[str], None]
     first: list[str] = field(default_factory=list)  # tables that moved before they were read, the last one first
 
-    def await_snapshots(self) -> None:
+    def await_snapshots(self, tables: Sequence[PublishedTable]) -> None:
         """Give a pipeline that is still copying tables the time to finish."""
-        with connect(self.config.source.dsn, application_name=APPLICATION) as connection:
-            published = published_tables(connection, self.config.source.publication)
-        await_snapshots(self.log, self._locate_all(self._chosen(published)), self.timeout_s, self.say, self._expected)
+        await_snapshots(self.log, self._locate_all(tables), self.timeout_s, self.say, self._expected)
 
     def read_first(self, name: str | None) -> None:
         """Have the table read first from now on."""
@@ -123,7 +145,7 @@ class _Job:
         with source_snapshot(source.dsn, self.timeout_s, self.say) as snapshot:
             with self._barrier(snapshot):
                 published = snapshot.published(source.publication)
-                tables = self._chosen(published)
+                tables = _chosen(self.config, published, self.only)
                 digests = self._digest_source(snapshot, tables, last=last)
                 awaited = [table for table in tables if not isinstance(digests.get(str(table)), TableResult)]
                 fits, note = await_tables(
@@ -213,19 +235,6 @@ class _Job:
             if position is None or position.version < 0:
                 return None
             return digest_source(snapshot, self._comparison(table, location.at(position)), self.range_rows)
-
-    def _chosen(self, published: Sequence[PublishedTable]) -> list[PublishedTable]:
-        if not published:
-            raise PublicationError(
-                f"The publication {self.config.source.publication} has no table: there is nothing to compare.",
-                hint="Add tables (ALTER PUBLICATION … ADD TABLE …), or name another in source.publication.",
-            )
-        names = {str(table) for table in published}
-        only = {qualified(*split_qualified(name)) or name for name in self.only or ()}
-        unknown = sorted(only - names)
-        if unknown:
-            raise ConfigError(f"{unknown[0]} is not published.", hint=f"Published: {', '.join(sorted(names))}.")
-        return [table for table in published if not only or str(table) in only]
 
     def _locate_all(self, tables: Iterable[PublishedTable]) -> list[TableLocation]:
         return list(map(self._locate, tables))
