@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,13 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app, main
 from wal2lake.cli.options import resolve, source_dsn
-from wal2lake.errors import ConfigError
+from wal2lake.config import Config
+from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
+from wal2lake.postgres.catalog import identify
 from wal2lake.postgres.connection import connect, replication_connection
 from wal2lake.postgres.logical import LogicalStream
-from wal2lake.postgres.slots import create_slot, drop_slot
+from wal2lake.postgres.slots import create_slot, drop_slot, slot_state
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 
@@ -216,7 +220,9 @@ def _read_slot(server: EmbeddedPostgres, stack: ExitStack) -> None:
 
 
 def _run_capture(server: EmbeddedPostgres, stack: ExitStack) -> None:
-    stack.enter_context(LogWriter(Path("wal2lake/log"), IDENTITY))
+    with psycopg.connect(server.dsn) as connection:
+        identity = replace(IDENTITY, system_id=identify(connection).system_id)
+    stack.enter_context(LogWriter(Path(Config().log.path), identity))
 
 
 def _refuse_drops(server: EmbeddedPostgres, stack: ExitStack) -> None:
@@ -275,6 +281,24 @@ def test_drop_drops_no_slot_that_no_pipeline_made(
         assert isinstance(done.exception, ConfigError), done.exception
         assert kind in str(done.exception) and "wal2lake slots drop" in str(done.exception)
         connection.execute("SELECT pg_drop_replication_slot('foreign')")
+
+
+@pytest.mark.server
+def test_drop_drops_no_slot_of_another_server_than_the_logs(
+    server: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Path(Config().log.path)
+    drop = ["drop", "--yes", "--with-log", "--dsn", server.dsn, "--slot", "namesake"]
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot('namesake', 'pgoutput')")
+        ChangeLog.create(log, replace(IDENTITY, system_id="7"))
+        assert isinstance(CliRunner().invoke(app, drop).exception, LogMismatchError)
+        assert slot_state(connection, "namesake") is not None and log.exists()
+        shutil.rmtree(log)
+        ChangeLog.create(log, replace(IDENTITY, system_id=identify(connection).system_id))
+        assert CliRunner().invoke(app, drop).exit_code == 0
+        assert slot_state(connection, "namesake") is None and not log.exists()
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,26 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from wal2lake.changelog.documents import read_document
 from wal2lake.changelog.local import remove_log, storage_at
 from wal2lake.changelog.places import IDENTITY, WRITER_LOCK, pipeline_lock
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
-from wal2lake.errors import ConfigError, InterruptedByUser, RightsError, SlotInUseError, Wal2LakeError
+from wal2lake.errors import (
+    ConfigError,
+    InterruptedByUser,
+    LogCorruptError,
+    LogMismatchError,
+    RightsError,
+    SlotInUseError,
+    Wal2LakeError,
+)
 from wal2lake.extras import missing_extra
 from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import format_duration
 from wal2lake.names import printable
+from wal2lake.postgres.catalog import identify
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 from wal2lake.postgres.findings import Finding, as_script, some
 from wal2lake.postgres.preflight import LOCK_TIMEOUT, preflight, published_bytes
@@ -160,14 +170,14 @@ def drop(
     _require_unused(config)
     if not yes:
         _ask_to_drop(config.source.slot, publication, log if with_log else None)
-    retry_while_in_use(lambda: _drop_from_server(config.source, publication), PATIENCE_S, Event())
+    retry_while_in_use(lambda: _drop_from_server(config.source, publication, log), PATIENCE_S, Event())
     if with_log:
         say(f"Deleted the change log {log}." if remove_log(log) else f"There is no change log {log}.")
     elif (log / IDENTITY).exists():
         say(f"The change log {log} belonged to that slot: `wal2lake drop --with-log` deletes it, to begin anew.")
 
 
-def _drop_from_server(source: SourceConfig, publication: str | None) -> None:
+def _drop_from_server(source: SourceConfig, publication: str | None, log: Path) -> None:
     """The publication first, and for good only when the slot is gone, whose end no transaction takes back."""
     settings = {"lock_timeout": LOCK_TIMEOUT}
     said = []
@@ -191,6 +201,7 @@ def _drop_from_server(source: SourceConfig, publication: str | None) -> None:
                 hint="Check source.slot and the database in the DSN. `wal2lake slots drop` drops any slot by its name.",
             )
         else:
+            _require_its_server(connection, source.slot, log)
             connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
             said.append(f"Dropped the slot {source.slot}.")
     for sentence in said:
@@ -204,6 +215,20 @@ def _require_unused(config: Config) -> None:
         if storage.is_locked(lock):
             hint = "Stop it first."
             raise SlotInUseError(f"{who} runs on the change log {storage.where}, so nothing was dropped.", hint=hint)
+
+
+def _require_its_server(connection: Connection, slot: str, log: Path) -> None:
+    """Raise LogMismatchError where the log's slot is another server's: this one is somebody else's of that name."""
+    try:
+        mine = read_document((log / IDENTITY).read_bytes(), IDENTITY)["system_id"]
+    except (OSError, LogCorruptError, KeyError):
+        return  # none, or one that is dropped because nobody can read it
+    if mine != (found := identify(connection).system_id):
+        raise LogMismatchError(
+            f"The change log {log} belongs to system_id {mine}, and this server is {found}, so nothing was dropped.",
+            hint=f"Check source.dsn and log.path. If this is the same server after an upgrade, `wal2lake slots drop"
+            f" {slot}` drops the slot by its name; then drop again.",
+        )
 
 
 def _require_own(connection: Connection, publication: str) -> bool:
