@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -332,6 +334,24 @@ def test_spilled_transactions_leave_no_file_behind(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*"))) == 2
     buffer.clear()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_spilled_is_removed_by_the_next(tmp_path: Path) -> None:
+    spilling = (
+        "import os, sys; from wal2lake.decoding.reorderbuffer import ReorderBuffer; b = ReorderBuffer(1, sys.argv[1]);"
+        "b.begin(1); b.append(1, 1, 1, 0, b'x'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", spilling, str(tmp_path)], check=False).returncode == -9
+    (left,) = tmp_path.iterdir()
+    buffers = [ReorderBuffer(1, tmp_path) for _ in range(2)]
+    for buffer in buffers:
+        buffer.begin(1)
+        buffer.append(1, 1, 1, 0, b"x")
+    assert not left.exists()
+    assert len(list(tmp_path.iterdir())) == 2  # what is in use stays
+    for buffer in buffers:
+        assert [held.payload for held in buffer.replay(1)] == [b"x"]
+        buffer.clear()
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:

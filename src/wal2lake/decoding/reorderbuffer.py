@@ -10,13 +10,13 @@ Source: src/backend/replication/logical/reorderbuffer.c, ReorderBufferCheckMemor
 
 from __future__ import annotations
 
-import shutil
 import struct
 import tempfile
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from wal2lake.decoding.spillfolder import SpillFolder
 from wal2lake.files import writing
 from wal2lake.lsn import LSN
 
@@ -56,7 +56,7 @@ class ReorderBuffer:
         self.spilled_bytes = 0
         self._limit = memory_limit
         self._spill_dir = spill_dir
-        self._folder: Path | None = None
+        self._folder: SpillFolder | None = None
         self._held: dict[int, _Held] = {}
 
     def __contains__(self, xid: int) -> bool:
@@ -113,15 +113,15 @@ class ReorderBuffer:
         self._held.clear()
         self.memory = 0
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
             self._folder = None
 
     def _spill(self, xid: int) -> None:
         held = self._held[xid]
         with writing(self._spill_dir or tempfile.gettempdir()):
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="wal2lake-spill-", dir=self._spill_dir))
-            held.file = self._folder / str(xid)
+                self._folder = SpillFolder(self._spill_dir or tempfile.gettempdir())
+            held.file = self._folder.path / str(xid)
             with held.file.open("ab") as file:
                 file.write(held.records)
         self.memory -= len(held.records)
