@@ -67,7 +67,7 @@ test-servers: setup ## The protocol against PostgreSQL 13 to 18, three at a time
 
 test-ui: setup ## The page in a real browser over a real pipeline; makes the pictures of docs/ui.md (needs Chromium)
 	@scripts/browser
-	@$(BIN)/python -m pytest tests/ui/test_browser.py -m browser $(ARGS)
+	@$(BIN)/python -m pytest tests/ui -m browser $(ARGS)
 	@ls $(CURDIR)/docs/pictures/ui-*.png
 
 lock: ## Resolve the dependencies anew into requirements.lock

@@ -130,7 +130,7 @@ class MonitorConfig:
     """
 
     log_format: Literal["", "text", "json"] = ""
-    log_level: Literal["info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     metrics_port: int = 0
     metrics_host: str = "127.0.0.1"
     alert_command: str = field(default="", repr=False)
@@ -141,7 +141,7 @@ class MonitorConfig:
 
     def __post_init__(self) -> None:
         _one_of(self, "log_format", "", "text", "json")
-        _one_of(self, "log_level", "info", "warning", "error")
+        _one_of(self, "log_level", "debug", "info", "warning", "error")
         if not 0 <= self.metrics_port <= 65_535:
             raise ConfigError("monitor.metrics_port must be a port, or 0 for none.")
         if not 0 <= self.alert_after_seconds < math.inf:

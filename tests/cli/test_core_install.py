@@ -55,7 +55,7 @@ def _environment(folder: Path, *blocked: str) -> dict[str, str]:
 def _called(folder: Path, arguments: dict[str, list[str]]) -> dict[str, tuple[object, str]]:
     done = subprocess.run(
         [sys.executable, "-c", _ALL], cwd=folder, env=_environment(folder), input=json.dumps(arguments),
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return {name: (code, said) for name, (code, said) in json.loads(done.stdout).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -108,3 +109,10 @@ def follow(
             assert otherwise is not None, item
             otherwise[item.language](text)
         ran(item)
+
+
+def streaming(log: Path) -> bool:
+    """Whether the pipeline says so of all its tables."""
+    status = log / "status/pipeline.json"
+    tables = json.loads(status.read_text())["tables"].values() if status.exists() else []
+    return bool(tables) and all(table["state"] == "streaming" for table in tables)

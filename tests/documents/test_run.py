@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from tests.documents.shell import Shell, follow, libpq, to_run
+from tests.documents.shell import Shell, follow, libpq, streaming, to_run
 from tests.documents.shown import ROOT, Shown, acknowledged, ran, run, run_until
 from tests.pipeline.conftest import Site, opened
 from tests.waiting import eventually
@@ -56,13 +56,6 @@ def _pip(wheels: Path) -> dict[str, str]:
 def rows(folder: Path, table: str) -> int:
     path = folder / "wal2lake/lake/public" / table
     return DeltaTable(str(path)).to_pyarrow_table().num_rows if (path / "_delta_log").exists() else -1
-
-
-def streaming(log: Path) -> bool:
-    """Whether the pipeline says so of all its tables."""
-    status = log / "status/pipeline.json"
-    tables = json.loads(status.read_text())["tables"].values() if status.exists() else []
-    return bool(tables) and all(table["state"] == "streaming" for table in tables)
 
 
 def test_the_tutorial(server: EmbeddedPostgres, wheels: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -12,12 +13,15 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Timeline, record_timeline
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
+from wal2lake.monitor.places import Places, PlacesReader
 from wal2lake.monitor.status import read_status
 from wal2lake.postgres.catalog import identify
 from wal2lake.postgres.connection import connect
+from wal2lake.run.monitoring import shared_places
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
+NOTHING = Places(None, None, None, {}, False, ())
 
 
 def test_a_locked_table_does_not_hold_it_up(server: EmbeddedPostgres, tmp_path: Path) -> None:
@@ -59,3 +63,16 @@ def test_a_server_of_another_history_is_told(
     histories = [problem for problem in found.problems if "`wal2lake check` says what to do" in problem]
     assert [said in problem for problem in histories] == ([True] if said else []), found.problems
     assert not any("keeps WAL" in problem for problem in found.problems)  # there is no slot
+
+
+def test_two_that_watch_look_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's thread and the endpoint's, of one `run`."""
+    looks: list[int] = []
+    monkeypatch.setattr(PlacesReader, "_look", lambda self: looks.append(1) or NOTHING)
+    read = shared_places(Config(log=LogConfig(str(tmp_path / "log"))))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: read(), range(16)))
+    assert (len(looks), {id(places) for places in found}) == (1, {id(NOTHING)})
+    reader = PlacesReader(Config(log=LogConfig(str(tmp_path / "log"))))
+    assert [reader.read(), reader.read(60.0), reader.read()] == [NOTHING] * 3
+    assert len(looks) == 3, "who does not want what was seen before has it anew"

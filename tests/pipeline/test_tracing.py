@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.otlp import Taken, collecting
 from tests.pipeline.conftest import LocalEngine, Site
 from wal2lake.errors import UnrepresentableError
 from wal2lake.pipeline.loop import Pipeline
@@ -52,42 +51,24 @@ def test_an_error_is_told_by_its_class_alone() -> None:
     assert (made.status.is_ok, made.status.description, made.events) == (False, "ValueError", ())
 
 
-def test_outside_of_it_nothing_is_traced() -> None:
+def test_outside_of_it_nothing_is_traced_and_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
     exporter = InMemorySpanExporter()
     with tracing(SimpleSpanProcessor(exporter)):
         pass
+    caplog.set_level(logging.DEBUG, "wal2lake")
     with span("batch", batch_id=1) as made:
         made.set(changes=2)
+    assert re.fullmatch(r"batch: 0\.\d{3} s, batch_id 1, changes 2", caplog.messages[-1])
     assert exporter.get_finished_spans() == ()
 
 
 @pytest.fixture
-def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
-    """An HTTP server that takes OTLP: its URL, and what it was sent."""
-    taken: list[ExportTraceServiceRequest] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/v1/traces"
-            taken.append(ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Not here."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", taken
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def collector() -> Iterator[tuple[str, Taken]]:
+    with collecting() as found:
+        yield found
 
 
-def test_spans_go_where_the_environment_says(
-    collector: tuple[str, list[ExportTraceServiceRequest]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spans_go_where_the_environment_says(collector: tuple[str, Taken], monkeypatch: pytest.MonkeyPatch) -> None:
     url, taken = collector
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")

@@ -18,7 +18,7 @@ Open = Callable[..., TestClient]
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`make test` leaves out what needs a browser; it runs where `-m browser` asks for it."""
-    if collection_path.name == "test_browser.py" and "browser" not in str(config.getoption("markexpr")):
+    if collection_path.name.startswith("test_browser") and "browser" not in str(config.getoption("markexpr")):
         return True
     return None
 

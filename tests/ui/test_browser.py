@@ -15,13 +15,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from deltalake import DeltaTable
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.ui.visits import DESK, PATIENCE_MS, PHONE, Visit, chromium
 from tests.waiting import eventually
 from wal2lake.demo.workload import Workload
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -29,10 +28,7 @@ from wal2lake.ui.server import TOKEN_VARIABLE
 
 pytestmark = [pytest.mark.browser, pytest.mark.server, pytest.mark.spark, pytest.mark.slow]
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 TOKEN = "a token for the browser's test"
-PATIENCE_MS = 300_000.0  # a busy machine is no failure
-DESK, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
 ROWS = 400_000
 HEIGHTS_OF_PLOT = """new Set([...document.querySelector('#plot-applied .line').getAttribute('d')
     .matchAll(/ ([0-9.]+)/g)].map((found) => found[1])).size"""
@@ -57,6 +53,7 @@ snapshot_chunk_bytes = 500_000
 [spark]
 spark.master = "local[2,4]"
 """
+Run = Callable[[], subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -76,7 +73,7 @@ def folder(server: EmbeddedPostgres) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(folder: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+def run(folder: Path) -> Iterator[Run]:
     """`wal2lake run --ui`, which ends with the test however that ends."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -95,108 +92,100 @@ def run(folder: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next(filter(None, map(shutil.which, names)), None)
-    assert path, "install chromium from your distribution"
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        yield playwright.chromium.launch(executable_path=path, args=options)
-
-
-class Visit:
-    """A window on the page; all that it asked for, and whatever went wrong in it, is kept."""
-
-    def __init__(self, browser: Browser, url: str, size: Any, scheme: Any = "light") -> None:
-        self.url = url
-        self.wrong: list[str] = []
-        self.asked: list[str] = []
-        context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-        self.page: Page = context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self.wrong.append(line.text))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(f"{url}?token={TOKEN.replace(' ', '%20')}")
-
-    def go(self, path: str) -> None:
-        self.page.goto(self.url + path)
-
-    def until(self, condition: str) -> None:
-        """Wait for what JavaScript says. The page's own policy keeps Playwright from waiting inside of it."""
-        eventually(lambda: self.page.evaluate(condition), timeout_s=PATIENCE_MS / 1000)
-
-    def picture(self, name: str) -> None:
-        PICTURES.mkdir(exist_ok=True)
-        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
-
-    def check(self) -> None:
-        """What axe says somebody with a screen reader, or weak eyes, would stumble over; and all that went wrong."""
-        found = Axe().run(self.page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]})
-        assert not found.response["violations"], found.generate_report()
-        width = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert width <= 0, f"{self.page.url} is {width} pixels too wide"
-        assert not self.wrong
-        assert all(url.startswith(self.url) for url in self.asked), "nothing comes from elsewhere"
+    with chromium() as launched:
+        yield launched
 
 
 def address(folder: Path, process: subprocess.Popen[bytes]) -> str:
-    while process.poll() is None:
-        if found := re.search(r"http://127\.0\.0\.1:\d+/", (folder / "said").read_text()):
-            return found[0]
-    raise AssertionError((folder / "said").read_text())
+    """What `run` says; it must not end before."""
+
+    def said() -> str | None:
+        text = (folder / "said").read_text()
+        assert process.poll() is None, text
+        found = re.search(r"http://127\.0\.0\.1:\d+/", text)
+        return found[0] if found else None
+
+    return eventually(said, timeout_s=PATIENCE_MS / 1000) or ""
+
+
+def link(page: Page, name: str) -> Locator:
+    return page.get_by_role("link", name=name, exact=True).first
+
+
+def row_of(page: Page, name: str) -> Locator:
+    return page.locator("tr", has=page.get_by_role("link", name=name, exact=True))
 
 
 def test_the_page_through_copy_quarantine_and_verify(
-    server: EmbeddedPostgres, folder: Path, run: Callable[[], subprocess.Popen[bytes]], browser: Browser
+    server: EmbeddedPostgres, folder: Path, run: Run, browser: Browser
 ) -> None:
     expect.set_options(timeout=PATIENCE_MS)
     process = run()
     url = address(folder, process)
-    desk = Visit(browser, url, DESK)
-    page = desk.page
-
-    # It begins: Spark is started, then the copy is watched while it goes on, without anybody loading the page again.
-    expect(page.get_by_text("starting Spark")).to_be_visible()
-    expect(page.get_by_role("heading", name="Copying")).to_be_visible()
-    desk.check()
-    desk.picture("ui-copy")
-    desk.until(COPY_IS_TOLD)
-    if page.locator("#copying").is_visible():  # a copy is over soon on a machine that has nothing else to do
-        desk.picture("ui-copy")
-    expect(page.get_by_role("heading", name="All is well")).to_be_visible()
-    expect(page.locator("#way-lake")).to_contain_text("streaming")
-
-    # It lives: the plots fill, focus stays where it is while they do.
+    desk = Visit(browser, url, DESK, token=TOKEN)
+    watch_the_copy(desk)
     workload = Workload(server.dsn, large_every_s=30.0)
     workload.start()
+    watch_it_live(desk)
+    look_in_the_dark(Visit(browser, url, DESK, "dark", TOKEN))
+    mend_a_table_by_its_button(desk, server, folder)
+    look_on_a_phone(Visit(browser, url, PHONE, token=TOKEN))
+    search_a_table(desk)
+    workload.finish()
+    find_a_sabotage_by_verify(desk, folder)
+    go_by_keyboard(desk)
+    process.terminate()
+    expect(desk.page.get_by_text("No answer from wal2lake")).to_be_visible()
+
+
+def watch_the_copy(desk: Visit) -> None:
+    """It begins: Spark is started, then the copy is watched while it goes on; nobody loads the page again."""
+    expect(desk.page.get_by_text("starting Spark")).to_be_visible()
+    expect(desk.page.get_by_role("heading", name="Copying")).to_be_visible()
+    desk.picture("ui-copy")
+    desk.check()
+    desk.until(COPY_IS_TOLD)
+    if desk.page.locator("#copying").is_visible():  # a copy is over soon on a machine that has nothing else to do
+        desk.picture("ui-copy")
+    expect(desk.page.get_by_role("heading", name="All is well")).to_be_visible()
+    expect(desk.page.locator("#way-lake")).to_contain_text("streaming")
+
+
+def watch_it_live(desk: Visit) -> None:
+    """The plots fill, and focus stays where it is while what is around it changes."""
     desk.go("tables")
-    page.get_by_role("link", name="shop.orders", exact=True).focus()
-    row = page.locator("tr", has=page.get_by_role("link", name="shop.orders", exact=True))
+    link(desk.page, "shop.orders").focus()
+    row = row_of(desk.page, "shop.orders")
     before = row.inner_text()
     eventually(lambda: row.inner_text() != before, timeout_s=PATIENCE_MS / 1000)
-    assert page.evaluate("document.activeElement.textContent") == "shop.orders"
+    assert desk.page.evaluate("document.activeElement.textContent") == "shop.orders"
     desk.go("")
     desk.until(HEIGHTS_OF_PLOT + " > 9")
     desk.check()
     desk.picture("ui-overview")
-    dark = Visit(browser, url, DESK, "dark")
+
+
+def look_in_the_dark(dark: Visit) -> None:
     dark.picture("ui-overview-dark")
     dark.check()
-    dark.page.close()
+    dark.close()
 
-    # A table is left out, seen at once, and mended by its button.
+
+def mend_a_table_by_its_button(desk: Visit, server: EmbeddedPostgres, folder: Path) -> None:
+    """A table is left out, seen at once, and read anew by the keyboard alone."""
+    page = desk.page
     server.psql("ALTER TABLE shop.coupons RENAME percent TO discount; INSERT INTO shop.coupons VALUES (501, 'new', 5)")
     expect(page.locator("#verdict")).to_contain_text("shop.coupons is quarantined.")
     desk.picture("ui-finding")
     desk.check()
-    page.get_by_role("link", name="shop.coupons", exact=True).first.click()
+    link(page, "shop.coupons").click()
     expect(page.locator("#detail")).to_contain_text("What keeps it")
     desk.check()
     page.get_by_role("link", name="Read anew").click()
     desk.picture("ui-ask")
     desk.check()
-    page.keyboard.press("Tab")  # by keyboard alone from here
-    page.get_by_role("button", name="Read anew").focus()
+    button = page.get_by_role("button", name="Read anew")
+    eventually(lambda: page.keyboard.press("Tab") or button.evaluate("it => it === document.activeElement"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("Read anew: asked.")).to_be_visible()
     expect(page.locator("#detail .key")).to_contain_text("streaming")
@@ -204,46 +193,53 @@ def test_the_page_through_copy_quarantine_and_verify(
     desk.picture("ui-table")
     assert "discount" in {field.name for field in DeltaTable(folder / "lake" / "shop" / "coupons").schema().fields}
 
-    # Hundreds would be searched as these are; on a phone, too.
-    phone = Visit(browser, url, PHONE)
+
+def look_on_a_phone(phone: Visit) -> None:
     phone.picture("ui-phone")
+    phone.check()
     for path in ("tables?q=orders", "events", "log", "table?name=shop.visits"):
         phone.go(path)
         phone.check()
-    phone.page.close()
-    desk.go("tables")
-    page.get_by_role("searchbox", name="Name").fill("coup")
-    expect(page.locator("#found")).to_contain_text("1 of ")
-    expect(page.get_by_role("searchbox", name="Name")).to_be_focused()
-    desk.go("tables")
-    desk.picture("ui-tables")
-    desk.go("events")
-    desk.picture("ui-events")
-    desk.check()
+    phone.close()
 
-    # A row goes behind everybody's back, and verify finds it.
-    workload.finish()
-    DeltaTable(folder / "lake" / "shop" / "visits").delete("id = 4711")
+
+def search_a_table(desk: Visit) -> None:
+    """Hundreds would be found so."""
+    desk.go("tables")
+    box = desk.page.get_by_role("searchbox", name="Name")
+    box.fill("coup")
+    expect(desk.page.locator("#found")).to_contain_text("1 of ")
+    expect(box).to_be_focused()
+    for page in ("tables", "events"):
+        desk.go(page)
+        desk.picture(f"ui-{page}")
+        desk.check()
+
+
+def find_a_sabotage_by_verify(desk: Visit, folder: Path) -> None:
+    """A row goes behind everybody's back."""
+    page, number = desk.page, 4711
+    DeltaTable(folder / "lake" / "shop" / "visits").delete(f"id = {number}")
     desk.go("verify")
     page.get_by_role("button", name="Verify now").click()
     expect(page.get_by_role("heading", name="Comparing")).to_be_visible()
     desk.check()
     expect(page.get_by_role("heading", name="Not all is equal")).to_be_visible(timeout=2 * PATIENCE_MS)
-    row = page.locator("tr", has=page.get_by_role("link", name="shop.visits", exact=True))
+    row = row_of(page, "shop.visits")
     expect(row).to_contain_text("different")
     lower, upper = re.findall(r"(\d+) ≤ id < (\d+)", row.inner_text())[0]
-    assert int(lower) <= 4711 < int(upper)
+    assert int(lower) <= number < int(upper)
     desk.picture("ui-verify")
     desk.check()
     desk.go("log")
     desk.picture("ui-log")
     desk.check()
 
-    # By keyboard, the content is one step away; and a page whose server is gone says so.
+
+def go_by_keyboard(desk: Visit) -> None:
+    """The content is one step away."""
     desk.go("")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.locator("#main")).to_be_focused()
-    process.terminate()
-    expect(page.get_by_text("No answer from wal2lake")).to_be_visible()
+    desk.page.keyboard.press("Tab")
+    expect(desk.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    desk.page.keyboard.press("Enter")
+    expect(desk.page.locator("#main")).to_be_focused()

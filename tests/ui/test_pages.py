@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
@@ -21,6 +22,8 @@ from wal2lake.lsn import LSN
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.watch import Sample, Watcher, remembered, wal_kept
 from wal2lake.names import printable, qualified
+from wal2lake.tables.state import TableState
+from wal2lake.tables.table_folder import TableFolder
 from wal2lake.ui.plots import HEIGHT, WIDTH, plot
 from wal2lake.ui.words import few
 
@@ -32,6 +35,7 @@ NAMES = (
     "tab\u202ele\x1b[31m",
     "../../etc",
 )
+BELOW = "https://proxy.example/data/lake/"  # where a proxy may put the page
 VOID = {"meta", "link", "img", "input", "br", "hr", "path", "rect"}
 
 
@@ -154,7 +158,7 @@ def test_a_table_has_its_page_with_what_keeps_it(shown: Shown, open_page: Open) 
     assert (
         "What keeps it A value cannot be held." in said and "Schemas followed 2" in said and "Verified not yet" in said
     )
-    assert re.findall(r'href="/ask\?name=shop.orders&amp;wish=(\w+)"', text) == ["retry", "resync", "skip"]
+    assert re.findall(r'href="ask\?name=shop.orders&amp;wish=(\w+)"', text) == ["retry", "resync", "skip"]
     assert re.findall(r"wish=(\w+)", page.get("/table?name=shop.items").text) == ["resync", "skip"]
     assert page.get("/table?name=shop.nobody").status_code == 404
     for wish in ("retry", "resync", "skip"):
@@ -241,6 +245,51 @@ def test_events_are_told_newest_first_by_kind_and_table(shown: Shown, open_page:
 def test_the_log_page_tells_who_keeps_it(shown: Shown, open_page: Open) -> None:
     said = well_formed(open_page(shown).get("/log").text)
     assert "Nobody reads it yet" in said and "There is none yet." in said
+
+
+def test_a_table_whose_document_is_damaged_is_shown_as_that(shown: Shown, open_page: Open) -> None:
+    place = TableFolder(Path(shown.config.log.path), "wal2lake", "shop", "items")
+    place.write(TableState())
+    (document,) = Path(shown.config.log.path).rglob("*items*/state.json")
+    document.write_bytes(b"torn")
+    page = open_page(shown, actions=True)
+    for path in ("/", "/tables", "/table?name=shop.items", "/tables?state=damaged"):
+        answer = page.get(path)
+        said = well_formed(answer.text)
+        assert (answer.status_code, "damaged" in said, "cannot be read" in said) == (200, True, True), path
+
+
+def test_a_table_that_streams_again_does_not_say_why_it_once_did_not(shown: Shown, open_page: Open) -> None:
+    shown.say("pipeline", state="streaming", tables={"shop.items": {"state": "streaming", "reason": "Read anew: why."}})
+    assert "why" not in well_formed(open_page(shown).get("/table?name=shop.items").text)
+
+
+def test_every_page_leads_on_wherever_a_proxy_puts_it(shown: Shown, open_page: Open) -> None:
+    """Below a path of its own, which it takes away before it asks: whatever is followed stays there and is found."""
+    Events(shown.config.log.path, "pipeline", "wal2lake").record("quarantined", "Odd.", table="shop.orders")
+    page = open_page(shown, actions=True)
+    seen, left = set[str](), [BELOW]
+    while left:
+        address = left.pop()
+        seen.add(address)
+        answer = page.get(f"/{address.removeprefix(BELOW)}")
+        assert answer.status_code == 200, address
+        if "html" in answer.headers["content-type"]:
+            asked = answer.text.replace('<form method="post" action="ask"', "")  # there is nothing without its fields
+            found = re.findall(r"""(?:href|src|action)="([^"]*)\"""", asked)
+            followed = {urljoin(address, html.unescape(link)).partition("#")[0] for link in found}
+            assert all(link.startswith(BELOW) for link in followed), address
+            left += sorted(followed - seen - set(left))
+    pages = {urlsplit(address).path.rpartition("/")[2] for address in seen}
+    assert pages == {"", "tables", "table", "events", "verify", "log", "ask", "icon.svg", "ui.css", "ui.js"}
+
+
+def test_a_path_below_that_is_no_page_leads_nowhere(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown)
+    for path in ("/tables/", "/static/nothing.js", "/a/b", "/nothing"):
+        answer = page.get(path)
+        assert (answer.status_code, "There is no such page." in answer.text) == (404, True), path
+        assert ("<nav" in answer.text) == (path == "/nothing"), path
 
 
 def test_a_log_that_is_damaged_is_a_sentence(shown: Shown, open_page: Open) -> None:

@@ -203,6 +203,7 @@ class Capture:
         if resent.over:
             if writer.durable_lsn > stream.confirmed_lsn:
                 self._backoff.reset()  # not before: a server may crash each time over what it should send
+                logger.debug("All up to %s is acknowledged.", writer.durable_lsn)
             stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
             self._status_due = time.monotonic() + _STATUS_INTERVAL_S

@@ -127,6 +127,7 @@ class LogWriter:
         if not self._storage.create(segment.info.name, *parts) and not self._is_ours(segment.info.name, parts):
             raise self._in_use("it wrote a segment")
         self._seq, self._tail = self._seq + 1, tail
+        logger.debug("%s is durable: %d messages, up to %s.", segment.info.name, segment.info.rows, self.durable_lsn)
         return segment.info
 
     def set_position(self, lsn: int) -> None:

@@ -25,7 +25,7 @@ from wal2lake.monitor.progress import read_progress
 from wal2lake.monitor.view import View
 from wal2lake.run.child import ROLES
 from wal2lake.run.logs import configure_logging, mute_logging
-from wal2lake.run.monitoring import monitoring
+from wal2lake.run.monitoring import monitoring, shared_places
 from wal2lake.run.supervisor import Supervisor
 from wal2lake.signals import on_signals, stop_on_signals
 
@@ -52,8 +52,8 @@ LogLevel = Annotated[
     str | None,
     typer.Option(
         "--log-level",
-        metavar="info|warning|error",
-        help="From which level on that is told; info has batches, schema changes and restarts.",
+        metavar="debug|info|warning|error",
+        help="From which level on that is told; info has batches, schema changes and restarts, debug their steps.",
         show_default=False,
     ),
 ]
@@ -88,17 +88,18 @@ def run(
     finished at the end: a pipeline that is down, tables that are quarantined, a last flush that failed.
     """
     config = _prepared(config, "run", metrics_port=metrics_port, log_format=log_format, log_level=log_level)
-    supervisor = Supervisor(config)
+    supervisor, read_places = Supervisor(config), shared_places(config)
     page: AbstractContextManager[None] = nullcontext()
     if with_ui:
-        page = page_of(config, ui_options(ui_host, ui_port, ui_allow_actions, ui_allow_host), supervisor.pids)
+        options = ui_options(ui_host, ui_port, ui_allow_actions, ui_allow_host)
+        page = page_of(config, options, supervisor.pids, read_places)
     else:
         refuse(context, ("ui_host", "ui_port", "ui_allow_actions", "ui_allow_host"), "is about the page.", "Add --ui.")
     with (
         page,
         answer(_STOPPING["pipeline"], grace_s=_KILL_S),
         stop_on_signals() as stop,
-        monitoring(config, supervisor) as beat,
+        monitoring(config, supervisor, read_places) as beat,
     ):
         supervisor.start()
         try:

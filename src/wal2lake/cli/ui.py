@@ -17,6 +17,7 @@ from wal2lake.errors import ConfigError
 from wal2lake.signals import stop_on_signals
 
 if TYPE_CHECKING:
+    from wal2lake.monitor.places import Places
     from wal2lake.ui.server import UiOptions
 
 _PANEL = "The page"
@@ -69,8 +70,13 @@ def ui_options(host: str, port: int, actions: bool, names: list[str] | None) -> 
 
 
 @contextmanager
-def page_of(config: Config, options: UiOptions, pids: Callable[[], Mapping[str, int]] = dict) -> Iterator[None]:
-    """The page is there in the block, and its address was said."""
+def page_of(
+    config: Config,
+    options: UiOptions,
+    pids: Callable[[], Mapping[str, int]] = dict,
+    read_places: Callable[[], Places] | None = None,
+) -> Iterator[None]:
+    """The page is there in the block, and its address was said. ``pids``, ``read_places`` as for Watcher."""
     from wal2lake.ui.server import TOKEN_VARIABLE, Server, needs_token  # noqa: PLC0415
 
     if needs_token(options) and not sys.stderr.isatty():
@@ -78,7 +84,7 @@ def page_of(config: Config, options: UiOptions, pids: Callable[[], Mapping[str, 
             "The page needs a token, and there is no terminal to print one to.",
             hint=f"Set {TOKEN_VARIABLE} to one of your own, as `openssl rand -hex 16` makes it.",
         )
-    with Server(config, options, pids) as page:
+    with Server(config, options, pids, read_places) as page:
         does = "may act" if options.actions else "only looks"
         say(f"The page {does}: {page.url_with_token}")
         yield

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wal2lake.changelog.format import segment_name
 from wal2lake.changelog.local import storage_at
@@ -43,7 +44,8 @@ class LogStatus:
 class Places:
     """Server, change log and lake at one moment; what cannot be read is None, with the reason in ``problems``.
 
-    ``exists``: there is a log, if only a damaged one; without one neither capture nor pipeline has begun.
+    ``exists``: there is a log, if only a damaged one; without one neither capture nor pipeline has begun. ``ts``: when
+    the look ended, in Unix seconds.
     """
 
     server_wal_lsn: LSN | None
@@ -52,11 +54,12 @@ class Places:
     applied: dict[str, LSN | None]
     exists: bool
     problems: tuple[Problem, ...]
+    ts: float = field(default_factory=time.time)
 
 
 class PlacesReader:
     """Looks once or again and again: it keeps what it knows of the log, and asks the lake's tables, of which there may
-    be hundreds, no more often than ``lake_share`` of the time allows (1: each time)."""
+    be hundreds, no more often than ``lake_share`` of the time allows (1: each time). For all threads."""
 
     def __init__(self, config: Config, lake_share: float = 1.0) -> None:
         self._config = config
@@ -64,9 +67,18 @@ class PlacesReader:
         self._lake_share = lake_share
         self._lake_due = 0.0
         self._lake: tuple[dict[str, LSN | None], list[Problem]] = {}, []
+        self._one_at_a_time = threading.Lock()
+        self._seen: Places | None = None
+        self._seen_at = 0.0
 
-    def read(self) -> Places:
-        """The places as they are now."""
+    def read(self, max_age_s: float = 0.0) -> Places:
+        """The places as they are now, or as they were seen less than ``max_age_s`` ago: who shares this looks once."""
+        with self._one_at_a_time:
+            if self._seen is None or time.monotonic() - self._seen_at >= max_age_s:
+                self._seen, self._seen_at = self._look(), time.monotonic()
+            return self._seen
+
+    def _look(self) -> Places:
         config, problems, of_log = self._config, list[Problem](), list[Problem]()
         exists, log = self._log_status(of_log)  # looked at first: the log follows the server
         system, slot, names = _server_status(config, problems)

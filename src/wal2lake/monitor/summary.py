@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from wal2lake.monitor.progress import Progress, TableProgress
 
-TROUBLED = ("missing", "quarantined")
-_ORDER = ("missing", "quarantined", "snapshot", "waiting", "catching_up", "streaming", "unpublished", "skipped")
+TROUBLED = ("damaged", "missing", "quarantined")
+_ORDER = (*TROUBLED, "snapshot", "waiting", "catching_up", "streaming", "unpublished", "skipped")
 _TELLING = 0.02  # of a copy; before that nobody can tell how long the rest takes
 _COPIED = ("snapshot", "waiting")
 

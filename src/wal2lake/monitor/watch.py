@@ -32,7 +32,7 @@ KEPT_S = 3600.0
 _BATCHES_S = 10.0  # over which what batches applied is taken to be even
 _MOST_BATCHES = 5000
 _RATE_S = 600.0  # over which the server's WAL is taken to grow evenly
-_LAKE_SHARE = 0.1  # of the time, for asking the lake's tables
+LAKE_SHARE = 0.1  # of the time, for asking the lake's tables
 _logger = logging.getLogger(__name__)
 
 
@@ -86,7 +86,7 @@ class Watcher:
     ) -> None:
         self._config = config
         self._pids = pids
-        self._read_places = read_places or PlacesReader(config, _LAKE_SHARE).read
+        self._read_places = read_places or PlacesReader(config, LAKE_SHARE).read
         self._places = Places(None, None, None, {}, False, ())
         self._places_at: float | None = None
         self._history: deque[Sample] = deque(remembered(config), maxlen=int(KEPT_S / _SAMPLE_S))
@@ -115,7 +115,7 @@ class Watcher:
     def refresh_places(self) -> None:
         """Look at server, log and lake."""
         self._places = self._read_places()
-        self._places_at = time.time()
+        self._places_at = self._places.ts
 
     def _see(self) -> Look:
         status = status_of(self._config, self._places, self._pids())

@@ -1,4 +1,5 @@
-"""Traces of batches by OpenTelemetry, where it is installed (the extra ``otel``); without it nothing is traced.
+"""Traces of batches by OpenTelemetry, where it is installed (the extra ``otel``). With or without it a span is a line
+of the log, at level debug, with how long it took.
 
 The rule: where spans go is said as OpenTelemetry says it, by its own environment variables (OTEL_*), and by nothing of
 ours; a program that has a tracer provider of its own gets them there. Tracing never ends or delays a batch: spans are
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -86,9 +88,11 @@ class Span:
 
     def __init__(self, span: Any = None) -> None:
         self._span = span
+        self.attributes: dict[str, str | int | float] = {}
 
     def set(self, **attributes: str | int | float) -> None:
         """``batch_id`` becomes wal2lake.batch_id."""
+        self.attributes |= attributes
         if self._span is not None:
             self._span.set_attributes({f"{_NAME}.{name}": value for name, value in attributes.items()})
 
@@ -96,6 +100,18 @@ class Span:
 @contextmanager
 def span(name: str, **attributes: str | int | float) -> Iterator[Span]:
     """The block as a span below the one around it; what it raises is the span's status, by its class alone."""
+    began = time.monotonic()
+    with _span(name) as made:
+        made.set(**attributes)
+        try:
+            yield made
+        finally:
+            known = "".join(f", {what} {value}" for what, value in made.attributes.items())
+            _logger.debug("%s: %.3f s%s", name, time.monotonic() - began, known)
+
+
+@contextmanager
+def _span(name: str) -> Iterator[Span]:
     try:
         from opentelemetry import trace  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
@@ -104,10 +120,8 @@ def span(name: str, **attributes: str | int | float) -> Iterator[Span]:
     provider = _own[-1] if _own else trace.get_tracer_provider()
     tracer = provider.get_tracer(_NAME, __version__)
     with tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as current:
-        made = Span(current)
-        made.set(**attributes)
         try:
-            yield made
+            yield Span(current)
         except BaseException as error:
             current.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
             raise

@@ -22,18 +22,41 @@ from wal2lake.monitor.problem import Problem
 
 if TYPE_CHECKING:
     from wal2lake.monitor.endpoint import Endpoint
+    from wal2lake.monitor.places import Places, PlacesReader
     from wal2lake.run.supervisor import Supervisor
 
 LOOK_S: Final = 5.0
+_FRESH_S: Final = 4.0  # what another thread has seen since is a look
 _PART: Final = 9.0  # the pause after a look is that many times as long as it took: the lake may have hundreds of tables
 _END_S: Final = 5.0  # for a look or a telling under way, when all ends
 _logger = logging.getLogger("wal2lake.monitor")
 
 
+def shared_places(config: Config) -> Callable[[], Places]:
+    """How server, log and lake are looked at, by one look for all threads that watch: the endpoint's and the page's."""
+
+    one_at_a_time = threading.Lock()
+    made: list[PlacesReader] = []
+
+    def read() -> Places:
+        from wal2lake.monitor.places import PlacesReader  # noqa: PLC0415 - the core installs without Arrow
+        from wal2lake.monitor.watch import LAKE_SHARE  # noqa: PLC0415
+
+        with one_at_a_time:
+            if not made:
+                made.append(PlacesReader(config, LAKE_SHARE))
+        return made[0].read(_FRESH_S)
+
+    return read
+
+
 @contextmanager
-def monitoring(config: Config, supervisor: Supervisor | None = None) -> Iterator[Callable[[], None]]:
+def monitoring(
+    config: Config, supervisor: Supervisor | None = None, read_places: Callable[[], Places] | None = None
+) -> Iterator[Callable[[], None]]:
     """Watch while the block lasts, as far as the settings want it. What it gives is to be called often by whoever is at
-    work, who is not healthy otherwise. An error that ends the block is told at once.
+    work, who is not healthy otherwise. An error that ends the block is told at once. ``read_places``: of
+    ``shared_places``, where somebody else looks as well.
 
     Raises ConfigError where the endpoint's address cannot be had.
     """
@@ -48,7 +71,7 @@ def monitoring(config: Config, supervisor: Supervisor | None = None) -> Iterator
 
             endpoint = Endpoint()
             stack.enter_context(serving(endpoint, settings.metrics_host, settings.metrics_port))
-        watch = _Watch(config, supervisor, endpoint)
+        watch = _Watch(config, supervisor, endpoint, read_places or shared_places(config))
         stack.enter_context(watch.running())
         try:
             yield endpoint.beat if endpoint else lambda: None
@@ -58,8 +81,15 @@ def monitoring(config: Config, supervisor: Supervisor | None = None) -> Iterator
 
 
 class _Watch:
-    def __init__(self, config: Config, supervisor: Supervisor | None, endpoint: Endpoint | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        supervisor: Supervisor | None,
+        endpoint: Endpoint | None,
+        read_places: Callable[[], Places],
+    ) -> None:
         self._config, self._supervisor, self._endpoint = config, supervisor, endpoint
+        self._read_places = read_places
         self._alerts = Alerts(config)
         self._events = Events(config.log.path, "run")
         self._ended = threading.Event()
@@ -96,9 +126,10 @@ class _Watch:
             self._ended.wait(max(LOOK_S, _PART * (time.monotonic() - began)))
 
     def _look(self) -> None:
-        from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow
+        from wal2lake.monitor.status import status_of  # noqa: PLC0415 - the core installs without Arrow
 
-        status = read_status(self._config)
+        places = self._read_places()
+        status = status_of(self._config, places)
         if self._endpoint is not None:
             from wal2lake.monitor.metrics import Look  # noqa: PLC0415 - an extra
 
@@ -107,7 +138,7 @@ class _Watch:
             pipeline = PipelineStatus.read(storage) or PipelineStatus()
             children = self._supervisor.children.values() if self._supervisor else ()
             starts = {child.role: child.starts for child in children}
-            self._endpoint.metrics.look = Look(status, capture, pipeline, time.time(), starts)
+            self._endpoint.metrics.look = Look(status, capture, pipeline, places.ts, starts)
         if self._config.monitor.alerts:
             with self._telling:
                 if not self._ended.is_set():

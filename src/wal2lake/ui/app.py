@@ -1,7 +1,8 @@
 """The pages: each is a look at what the watcher saw last, rendered here; the few that act are at the end.
 
 The rule: a page asks neither server nor lake (the watcher does), and what it does is what a command of the same name
-does, by the same function. What goes wrong is a page with the sentence that a command would have said.
+does, by the same function. What goes wrong is a page with the sentence that a command would have said. All pages lie
+side by side and lead to each other by relative addresses, so a proxy may put them below any path.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -61,6 +62,7 @@ def build_app(
     ]
     handlers = {Wal2LakeError: pages.failed, HTTPException: pages.refused}
     app = Starlette(routes=routes, exception_handlers=cast(Any, handlers))
+    app.router.redirect_slashes = False  # to an address that is whole, and so without a proxy's path
     return Guard(app, access, cookie)
 
 
@@ -172,13 +174,13 @@ class Pages:
         ask(self._config, [name], wish)
         _logger.info("%s is asked of %s on the page.", wish, name)
         self._documents.forget()
-        return RedirectResponse(f"/table?name={quote(name, safe='')}&asked={wish}", 303)
+        return RedirectResponse(f"./table?name={quote(name, safe='')}&asked={wish}", 303)
 
     async def start_verify(self, request: Request) -> Response:
         if await read_form(request, self._access) is None:
             return self._stale()
         await run_in_threadpool(self._verifier.start)
-        return RedirectResponse("/verify", 303)
+        return RedirectResponse("./verify", 303)
 
     # -- what goes wrong
 
@@ -189,6 +191,8 @@ class Pages:
     async def refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         text = "There is no such page." if error.detail == "Not Found" else error.detail
+        if request.url.path.count("/") > 1:  # a page leads to no other from there
+            return PlainTextResponse(text, error.status_code)
         return await run_in_threadpool(self._problem, text, error.status_code)
 
     def _stale(self) -> Response:

@@ -138,7 +138,8 @@ class Guard:
             return PlainTextResponse(text, 401)
         left = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         query = "&".join(f"{quote(name)}={quote(value)}" for name, value in left)
-        answer = RedirectResponse(f"/{quote(request.url.path.lstrip('/'))}{'?' if query else ''}{query}", 303)
+        page = request.url.path.rpartition("/")[2]  # relative, for a proxy may have a path in front of it
+        answer = RedirectResponse(f"./{quote(page)}{'?' if query else ''}{query}", 303)
         answer.set_cookie(self._cookie, self._access.session, httponly=True, samesite="strict")
         return answer
 

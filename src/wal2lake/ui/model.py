@@ -28,6 +28,7 @@ from wal2lake.tables.listing import ListedTable, list_tables
 
 Tone = Literal["bad", "busy", "good", "off"]
 _TONES: Mapping[str, Tone] = {
+    "damaged": "bad",
     "missing": "bad",
     "quarantined": "bad",
     "snapshot": "busy",
@@ -36,6 +37,7 @@ _TONES: Mapping[str, Tone] = {
     "streaming": "good",
 }
 _BY_DOCUMENT = {"init": "waiting", "data_copy": "snapshot", "catch_up": "catching_up", "ready": "streaming"}
+_LEFT_OUT = ("quarantined", "skipped")
 _LISTING_S = 2.0  # so long one is good for every page
 _MOST_SEGMENTS = 50
 
@@ -68,8 +70,7 @@ class Row:
     @property
     def wishes(self) -> tuple[Wish, ...]:
         """What can be wanted of it as it stands."""
-        left_out = self.state in ("quarantined", "skipped")
-        retry: tuple[Wish, ...] = ("retry",) if left_out else ()
+        retry: tuple[Wish, ...] = ("retry",) if self.state in _LEFT_OUT else ()
         return (*retry, "resync") if self.state == "skipped" else (*retry, "resync", "skip")
 
     @property
@@ -152,9 +153,9 @@ def table_rows(look: Look, documents: Documents) -> list[Row]:
 
 
 def _agreed(told: TableProgress | None, listed: ListedTable) -> TableProgress:
-    """What the pipeline told last, unless the table's document says that it is left out, or is no more."""
-    left_out = listed.state in ("quarantined", "skipped")
-    if told is not None and (told.state in ("quarantined", "skipped")) == left_out:
+    """What the pipeline told last, unless the table's document says that it is left out or no more, or is damaged."""
+    left_out = listed.state in _LEFT_OUT
+    if told is not None and (told.state in _LEFT_OUT) == left_out and listed.state != "damaged":
         return told
     values = {} if told is None else vars(told)
     state = _BY_DOCUMENT.get(listed.state, listed.state)
@@ -163,16 +164,17 @@ def _agreed(told: TableProgress | None, listed: ListedTable) -> TableProgress:
 
 
 def _row(progress: Progress, table: TableProgress, listed: ListedTable | None, wish: str | None) -> Row:
+    tone = _TONES.get(table.state, "off")
     return Row(
         name=table.name,
         state=table.state,
-        tone=_TONES.get(table.state, "off"),
+        tone=tone,
         progress=table,
         share=copied_share([table]) if is_copied(table) else None,
         lag=lag(progress, table),
         stale=not progress.pipeline_lives and table.state in ("streaming", "catching_up", "snapshot"),
         since=listed.since if listed else "",
-        reason=table.reason or (listed.reason if listed else ""),
+        reason="" if tone == "good" else table.reason or (listed.reason if listed else ""),  # why it was read anew once
         schema_versions=listed.schema_versions if listed else None,
         needs_lsn=listed.needs_lsn if listed else None,
         wish=wish,

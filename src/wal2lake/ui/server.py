@@ -18,6 +18,7 @@ import uvicorn
 
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
+from wal2lake.monitor.places import Places
 from wal2lake.monitor.watch import Watcher
 from wal2lake.ui.app import build_app
 from wal2lake.ui.guard import Access, is_loopback
@@ -39,18 +40,24 @@ class UiOptions:
 
 
 class Server:
-    """A context manager: it listens before the block begins. ``pids`` as for Watcher.
+    """A context manager: it listens before the block begins. ``pids``, ``read_places`` as for Watcher.
 
     Raises ConfigError where it cannot listen, or the token that it was given is no good.
     """
 
-    def __init__(self, config: Config, options: UiOptions, pids: Callable[[], Mapping[str, int]] = dict) -> None:
+    def __init__(
+        self,
+        config: Config,
+        options: UiOptions,
+        pids: Callable[[], Mapping[str, int]] = dict,
+        read_places: Callable[[], Places] | None = None,
+    ) -> None:
         given = os.environ.get(TOKEN_VARIABLE, "")
         self.access = Access.of(options.host, options.names, given, actions=options.actions)
         self._shows_token = not given
         self._socket = _listen(options.host, options.port)
         self.port: int = self._socket.getsockname()[1]
-        self._watcher = Watcher(config, pids)
+        self._watcher = Watcher(config, pids, read_places)
         self._verifier = Verifier(config)
         app = build_app(config, self._watcher, self._verifier, self.access, f"wal2lake_ui_{self.port}")
         self._server = uvicorn.Server(
