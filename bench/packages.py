@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).parent / "uv"
 AWAY = "host=127.0.0.1 port=1 dbname=x"
 _UNREACHED, _WRONG = 4, 2
+_ALONE = ("init", "events")  # reach for no server
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _core(installed: Installed) -> Iterator[str]:
         if COMMANDS[name].extra:
             good = code == _WRONG and len(sentences) == 1 and "pip install 'wal2lake[" in sentences[0]
         else:
-            good = code == (0 if name == "init" else _UNREACHED)
+            good = code == (0 if name in _ALONE else _UNREACHED)
         if not good or "Traceback" in said:
             yield f"wal2lake {name} ended with {code}: {said[-300:]}"
 

@@ -11,8 +11,9 @@ from tests.monitor.looks import whole_look
 from wal2lake import html
 from wal2lake.changelog.events import Event, EventList
 from wal2lake.lsn import LSN
+from wal2lake.monitor.notebook import Picture
 from wal2lake.monitor.problem import Problem
-from wal2lake.monitor.progress import TableProgress
+from wal2lake.monitor.progress import Progress, TableProgress
 from wal2lake.tables.listing import ListedTable, ListedTables
 from wal2lake.verify.report import KeyRange, TableResult, VerifyReport
 
@@ -25,6 +26,12 @@ def _status() -> str:
     return whole_look((Problem("table_quarantined", NAME, NAME),), tables=(table,)).status._repr_html_()
 
 
+def _picture() -> str:
+    """Of a copy."""
+    copied = TableProgress(name=NAME, state="snapshot", chunks_total=4, chunks_done=1, bytes_total=80, bytes_read=20)
+    return Picture(Progress(capture_state=NAME, pipeline_state="snapshot", tables=(copied,)))._repr_html_()
+
+
 def _report() -> str:
     bad = KeyRange("id", None, 5, 3, 2)
     results = [TableResult("public", NAME, LSN(16), 1, 10, 9, 2, (bad,), 0.5)]
@@ -34,6 +41,7 @@ def _report() -> str:
 SHOWS: dict[str, Callable[[], str]] = {
     "status": _status,
     "report": _report,
+    "picture": _picture,
     "tables": lambda: ListedTables([ListedTable(NAME, "ready", "", None, NAME)])._repr_html_(),
     "events": lambda: EventList([Event("run-0", 1.5, "run", "failed", "error", NAME, NAME)])._repr_html_(),
 }
@@ -63,7 +71,7 @@ def test_names_are_text(name: str) -> None:
     seen.feed(SHOWS[name]())
     seen.close()
     assert seen.open == []
-    assert seen.tags <= {"table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert seen.tags <= {"table", "thead", "tbody", "tr", "th", "td", "ul", "li", "progress"}
     assert seen.text.count(SHOWN) >= 2
     assert not {"\u202e", "\n"} & set(seen.text)
 
@@ -73,6 +81,13 @@ def test_what_is_said_of_a_difference() -> None:
     assert "1 ranges differ" in shown
     assert "id &lt; 5: 3 rows in the source, 2 in the lake" in shown
     assert "font-weight" in shown
+
+
+def test_how_far_a_copy_is_has_a_bar() -> None:
+    """One for all of it, and one for the table; in words as well."""
+    assert _picture().count('<progress max="100" value="25">25 %</progress>') == 2
+    assert "copying: 25%" in _picture()
+    assert "progress" not in Picture(Progress())._repr_html_()
 
 
 def test_a_list_of_nothing_is_nothing() -> None:

@@ -38,10 +38,10 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowded(folder: Path) -> Shown:
-    """300 tables, of which some are in trouble, copied, or called what nobody should be called."""
+    """Tables, of which some are in trouble, copied, or called what nobody should be called."""
     streaming = {"state": "streaming", "rows": 1_234_567_890, "changes": 9, "changes_per_s": 12_345.6}
     copied = {"state": "snapshot", "chunks_total": 800, "chunks_done": 3, "bytes_total": 10**12, "bytes_read": 10**11}
-    tables = {f"shop.t{n}": streaming for n in range(290)} | {"shop.copied": copied}
+    tables = {f"shop.t{n}": streaming for n in range(40)} | {"shop.copied": copied}
     odd = [LONG, *(qualified("shop", name) for name in NAMES)]
     tables |= {name: {"state": "quarantined", "reason": WHY} for name in odd}
     shown = Shown(folder, tables)

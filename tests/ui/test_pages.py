@@ -95,6 +95,13 @@ def test_a_server_that_sets_no_limit_and_a_slot_that_is_lost(shown: Shown, open_
     assert "2 findings" in well_formed(text) and "<code>wal2lake check</code> says why" in text
 
 
+def test_of_many_findings_the_first_are_told(tmp_path: Path, open_page: Open) -> None:
+    tables = {f"shop.t{n}": {"state": "quarantined", "reason": "Odd."} for n in range(40)}
+    text = open_page(Shown(tmp_path, tables)).get("/").text
+    assert "40 findings" in well_formed(text) and "and 28 more: tables , the troubled first" in well_formed(text)
+    assert len(re.findall(r"<li>shop\.t\d+ is quarantined\.</li>", text)) == 12
+
+
 def test_before_anything_was_seen(shown: Shown, open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     blind = Watcher(shown.config, read_places=shown.places)
     monkeypatch.setattr(shown, "watcher", lambda: blind)

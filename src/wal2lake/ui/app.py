@@ -37,6 +37,7 @@ from wal2lake.ui.verifier import Verifier
 from wal2lake.ui.words import FOLDER, environment
 
 _BUSIEST = 8  # tables on the overview
+_MOST_PROBLEMS = 12
 _MOST_ROWS = 200  # on the page of tables
 _LATELY, _MOST_EVENTS = 5, 200
 _WISHES: tuple[Wish, ...] = get_args(Wish)
@@ -96,6 +97,7 @@ class Pages:
             kept=plot(history, lambda sample: sample.wal_kept),
             plot_size=(WIDTH, HEIGHT),
             events=self._newest_events(_LATELY),
+            most_problems=_MOST_PROBLEMS,
         )
 
     def tables(self, request: Request) -> Response:
