@@ -39,7 +39,7 @@ _TONES: Mapping[str, Tone] = {
 _BY_DOCUMENT = {"init": "waiting", "data_copy": "snapshot", "catch_up": "catching_up", "ready": "streaming"}
 _LEFT_OUT = ("quarantined", "skipped")
 _LISTING_S = 2.0  # so long one is good for every page
-_MOST_SEGMENTS = 50
+_MOST_SEGMENTS = 25
 
 
 @dataclass(frozen=True)
