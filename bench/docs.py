@@ -21,6 +21,7 @@ from tests.documents.documented import Documented, kinds
 from tests.documents.shown import RECORD, ROOT, recorded, shown, unrun
 
 LEAST_RUN = 0.9
+_SOME_FAILED = 1  # pytest's code; a greater one means that it could not go on
 
 
 def main(argv: list[str]) -> int:
@@ -32,13 +33,17 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         record = (chosen.record or Path(folder) / "ran").absolute()
         failed = 0 if chosen.count_only else _run_tests(record, arguments)
+        if failed > _SOME_FAILED:
+            return failed
         missed = _report_run(recorded(record))
     gaps = _report_documented(kinds())
     return 1 if failed or missed or gaps else 0
 
 
 def _run_tests(record: Path, arguments: Sequence[str]) -> int:
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.documents" in path.read_text()]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "documents or (documents and servers)", *arguments]
+    command += sorted(str(path.relative_to(ROOT)) for path in marked)
     return subprocess.run(command, cwd=ROOT, env=os.environ | {RECORD: str(record)}, check=False).returncode
 
 
