@@ -81,13 +81,16 @@ def key_columns(schema: TableSchema, primary_key: Sequence[str]) -> tuple[str, .
     return tuple(column.name for column in schema.columns if column.key)
 
 
-def fold(changes: Sequence[Changes], key: Sequence[str], fill: Fill | None = None) -> Folded:
+def fold(
+    changes: Sequence[Changes], key: Sequence[str], fill: Fill | None = None, versions: Sequence[TableSchema] = ()
+) -> Folded:
     """Fold one relation's changes, oldest first and of one or several schema versions, to the last state per key.
 
     ``fill``: for columns that earlier versions lack, the value that the server gave existing rows (none: NULL).
+    ``versions``: all that there are, where the changes are a part of more; what comes is in the newest one's columns.
     Raises ProtocolError when a change names no key, SchemaChangeError when versions cannot be unified.
     """
-    events = unify(changes, fill, old=key)
+    events = unify(changes, fill, key, versions)
     keys = _find_keys(events, list(key))
     previous, last = _chain(events, keys)
     # int64[upserts]: the events that leave a key with a row; int64[deletes]: the keys that the others leave without one
@@ -104,12 +107,12 @@ def fold(changes: Sequence[Changes], key: Sequence[str], fill: Fill | None = Non
     )
 
 
-def fold_rows(changes: Sequence[Changes], fill: Fill | None = None) -> FoldedRows:
-    """Fold the changes of a table without a key to a net count per distinct row.
+def fold_rows(changes: Sequence[Changes], fill: Fill | None = None, versions: Sequence[TableSchema] = ()) -> FoldedRows:
+    """Fold the changes of a table without a key to a net count per distinct row; ``fill``, ``versions`` as in ``fold``.
 
     Raises ProtocolError when an update or delete does not carry the whole old row (REPLICA IDENTITY FULL does).
     """
-    events = unify(changes, fill)
+    events = unify(changes, fill, None, versions)
     bare = np.flatnonzero((events.kind != INSERT) & (events.old_kind != OLD))
     unsaid = np.flatnonzero(np.logical_or.reduce(list(events.unknown.values()))) if events.unknown else bare
     for rows in (bare, unsaid):
@@ -209,6 +212,7 @@ def _values(events: Events, previous: Ids, final: Ids, keys: pa.Table) -> tuple[
     Also, for each column that no link says somewhere, bool[final]: where.
     """
     columns, unknown = [], {}
+    every = len(final) == len(events.kind)  # each event's row is left, as of new rows only: nothing is to be moved
     for name in events.new.column_names:
         if name in keys.column_names:
             columns.append(keys[name])
@@ -219,7 +223,8 @@ def _values(events: Events, previous: Ids, final: Ids, keys: pa.Table) -> tuple[
             unsaid = events.unknown[name][places]
             if unsaid.any():
                 unknown[name] = unsaid
-        columns.append(take_values(events.new[name], pa.array(places)))
+        same = every and places is final
+        columns.append(events.new[name] if same else take_values(events.new[name], pa.array(places)))
     return pa.table(columns, schema=events.new.schema), unknown
 
 

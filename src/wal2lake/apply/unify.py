@@ -21,6 +21,7 @@ from wal2lake.errors import RESYNC, ProtocolError, SchemaChangeError
 
 if TYPE_CHECKING:
     from wal2lake.columnar.changes import Changes
+    from wal2lake.columnar.types import TableSchema
 
 INSERT, UPDATE, DELETE, TRUNCATE = map(np.uint8, (headers.INSERT, headers.UPDATE, headers.DELETE, headers.TRUNCATE))
 OLD: Final = np.uint8(headers.OLD)
@@ -62,12 +63,18 @@ class Events:
         return ProtocolError(message, hint=hint, relation=self.relation, lsn=int(self.lsn[rows[0]]))
 
 
-def unify(changes: Sequence[Changes], fill: Fill | None = None, old: Sequence[str] | None = None) -> Events:
+def unify(
+    changes: Sequence[Changes],
+    fill: Fill | None = None,
+    old: Sequence[str] | None = None,
+    versions: Sequence[TableSchema] = (),
+) -> Events:
     """Lay one or more Changes of one relation, oldest first, end to end; ``old`` names the old tuple's columns wanted.
 
-    Raises SchemaChangeError when a column's type changed by more than a widening.
+    ``versions``: all that there are, where the changes are a part of more. Raises SchemaChangeError when a column's
+    type changed by more than a widening.
     """
-    schema = _widest(changes)
+    schema = _widest(versions or [part.schema for part in changes])
     wanted = pa.schema([schema.field(name) for name in schema.names if old is None or name in old])
     kind = np.concatenate([c.kind for c in changes])
     truncates = np.flatnonzero(kind == TRUNCATE)
@@ -84,10 +91,10 @@ def unify(changes: Sequence[Changes], fill: Fill | None = None, old: Sequence[st
     )
 
 
-def _widest(changes: Sequence[Changes]) -> pa.Schema:
+def _widest(versions: Sequence[TableSchema]) -> pa.Schema:
     """The newest version's columns. A column that became narrower had wider values, and a target stays as wide."""
-    schema = changes[-1].schema.arrow_schema
-    for version in {c.schema.digest: c.schema.arrow_schema for c in changes}.values():
+    schema = versions[-1].arrow_schema
+    for version in {one.digest: one.arrow_schema for one in versions}.values():
         for place, field in enumerate(schema):
             own = version.get_field_index(field.name)
             if own >= 0 and widens(field.type, version.types[own]):

@@ -40,7 +40,7 @@ from wal2lake.tables.target import Target
 Xids = npt.NDArray[np.uint32]
 
 
-PIECE_BYTES = 512 << 20  # of decoded changes; more than a batch has, but for one that a single transaction makes larger
+PIECE_OF_BATCH = 2  # the bytes of a piece of decoded changes, in batches: only what one transaction makes larger is cut
 APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
 
@@ -73,7 +73,8 @@ class ApplyTask:
 
     ``snapshot``: the oldest that read the table, while it may have seen some of the batch. In append mode several tasks
     share a table: ``parts`` are those of the batch that this one does, ``standing`` is where all of them found the
-    target, and where the commit of what they wrote must find it. ``converges_lsn``: as in Landed.
+    target, and where the commit of what they wrote must find it. ``converges_lsn``: as in Landed. ``versions``: the
+    schemas of its changes, in order. ``piece_bytes``: of decoded changes that it may hold at once.
     """
 
     log_path: str
@@ -85,6 +86,8 @@ class ApplyTask:
     snapshot: SnapshotIdentity | None
     fill: Fill
     converges_lsn: int
+    versions: tuple[TableSchema, ...]
+    piece_bytes: int
     standing: SinkState | None = None
 
     def __str__(self) -> str:
@@ -205,15 +208,14 @@ def apply_mirror(task: ApplyTask) -> int:
 class _Pieces:
     """A task's changes, folded in pieces, oldest first: what a task holds at once is bounded, however much it is.
 
-    They are one piece (``whole``) where what one of them holds depends on others: the columns of several schema
-    versions, and rows that are in none of several snapshots' chunks. ``changes``: how many there were so far.
+    They are one piece (``whole``) where rows may be in none of several snapshots' chunks. Each piece has the columns of
+    the newest of all their schema versions. ``changes``: how many there were so far.
     """
 
     def __init__(self, task: ApplyTask, state: SinkState) -> None:
         self._task = task
         self._applied = state.applied_lsn
-        converging = bool(task.key) and task.batch.start < max(task.converges_lsn, state.converges_lsn)
-        self.whole = converging or len({digest for _, digest, _ in task.parts}) > 1
+        self.whole = bool(task.key) and task.batch.start < max(task.converges_lsn, state.converges_lsn)
         self.changes = 0
 
     def __iter__(self) -> Iterator[Folded | FoldedRows]:
@@ -225,7 +227,7 @@ class _Pieces:
             gathered.append(kept.changes)
             size += kept.changes.nbytes
             self.changes += len(kept.changes)
-            if size >= PIECE_BYTES and not self.whole:
+            if size >= self._task.piece_bytes and not self.whole:
                 yield self._fold(gathered)
                 size = 0
         if gathered:
@@ -234,7 +236,8 @@ class _Pieces:
     def _fold(self, gathered: list[Changes]) -> Folded | FoldedRows:
         changes = list(gathered)
         gathered.clear()
-        return fold(changes, self._task.key, self._task.fill) if self._task.key else fold_rows(changes, self._task.fill)
+        key, fill, versions = self._task.key, self._task.fill, self._task.versions
+        return fold(changes, key, fill, versions) if key else fold_rows(changes, fill, versions)
 
 
 def _merge_whole(task: ApplyTask, state: SinkState, pieces: _Pieces) -> bool:

@@ -17,6 +17,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Timeline, newest_timeline
 from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.pipeline.apply import (
+    PIECE_OF_BATCH,
     ApplyTask,
     TableBatch,
     apply_mirror,
@@ -322,6 +323,8 @@ class Batches:
             snapshot=snapshot,
             fill=Follower(table, source).follow(versions, item.start, item.end, announced=announced),
             converges_lsn=table.landed.converges_lsn,
+            versions=tuple(versions),
+            piece_bytes=PIECE_OF_BATCH * self.config.pipeline.max_bytes_per_trigger,
         )
         if self.config.lake.mode == "mirror":
             return [task]
