@@ -5,7 +5,7 @@ rolled back. When the server has decoded what they wrote, half of the transactio
 are prepared before they are committed. The ratio is the time from the last COMMIT to its rows in the lake, streamed to
 as it was, each with a capture, a pipeline and a database of their own; and `wal2lake verify` must find source and lake
 equal. Beside it: the most memory that the capture ever had, to that of one that had a single transaction of a tenth of
-the rows.
+the rows; and the most that one of the pipeline's Python workers had.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psycopg
 
@@ -37,6 +38,7 @@ BAR, MEMORY_BAR = 0.5, 1.3
 _PIECES = 10  # a transaction is written in so many statements; of some more, a savepoint is rolled back
 _ROLLED_BACK = (3, 7)
 _POLL_S = 0.05
+_LOOK_S = 0.2
 _FLUSHED = "-c synchronous_commit=on"  # decoding sees only that
 _PATIENCE_S = 1800.0
 
@@ -116,7 +118,9 @@ class Site:
 
     def mirror(self, load: Load) -> tuple[float, int, bool]:
         """Seconds from the last COMMIT to the lake, the capture's peak memory, and whether all is equal."""
-        with self._running("capture") as capture, self._running("pipeline"):
+        with ExitStack() as stack:
+            capture, pipeline = (stack.enter_context(self._running(role)) for role in ("capture", "pipeline"))
+            workers = stack.enter_context(_Workers(pipeline.pid))
             self._await_state("pipeline", "streaming")
             first = self._sql(f"UPDATE {common.TABLE} SET note = '' RETURNING pg_current_wal_lsn()::text")[0][0]
             self._await_applied(LSN.parse(first))  # the pipeline has begun
@@ -125,6 +129,7 @@ class Site:
             print(f"durable in the log after {self._await_log(last):.1f} s", flush=True)
             self._await_applied(last)
             seconds = time.perf_counter() - committed
+            print(f"the pipeline's largest Python worker had {workers.peak >> 20} MB", flush=True)
             done = subprocess.run(self._command("verify"), cwd=self._folder, capture_output=True, check=False)
             return seconds, _peak(capture.pid), done.returncode == 0
 
@@ -235,6 +240,42 @@ class _Transactions:
                 below = int(LSN.parse(row[0]))
                 other.execute(f"COMMIT PREPARED 'bench {number}'".encode())
         return below
+
+
+class _Workers(threading.Thread):
+    """Looks for the most memory, in bytes, that a Python process below ``pid`` has had: ``peak``."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._over, self.peak = pid, threading.Event(), 0
+
+    def run(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            for pid in _below(self._pid):
+                with suppress(OSError, AssertionError):  # it has ended meanwhile
+                    if Path(f"/proc/{pid}/exe").resolve().name.startswith("python"):
+                        self.peak = max(self.peak, _peak(pid))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def _below(pid: int) -> list[int]:
+    """The processes that ``pid`` started, and theirs."""
+    started: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            started.setdefault(int(parent), []).append(int(stat.parent.name))
+    found = [pid]
+    for known in found:
+        found += started.get(known, [])
+    return found[1:]
 
 
 def _peak(pid: int) -> int:

@@ -32,13 +32,15 @@ class SourceConfig:
 
     ``failover``: standbys that synchronize slots keep this one in step (PostgreSQL 17 and later). ``streaming``: large
     transactions are taken in before they commit (PostgreSQL 14 and later; from an earlier server, when they do).
+    ``two_phase``: prepared ones are when they are prepared (PostgreSQL 15 and later), and count when they commit.
     """
 
     dsn: str = field(default="", repr=False)
     publication: str = "wal2lake"
     slot: str = "wal2lake"
     failover: bool = False
-    streaming: bool = False
+    streaming: bool = True
+    two_phase: bool = False
 
     def __post_init__(self) -> None:
         if not _SLOT_NAME.fullmatch(self.slot):
@@ -48,6 +50,11 @@ class SourceConfig:
             )
         if not self.publication:
             raise ConfigError("source.publication is empty.", hint="Name the publication to read.")
+        if self.failover and self.two_phase:
+            raise ConfigError(
+                "source.failover and source.two_phase exclude each other: PostgreSQL keeps no such slot in step.",
+                hint="Set one of them to false; without two_phase, prepared transactions are read when they commit.",
+            )
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class LogConfig:
     """The change log: a folder; sizes in bytes, times in seconds."""
 
     path: str = "wal2lake/log"
-    segment_bytes: int = 64 << 20
+    segment_bytes: int = 4 << 20
     segment_seconds: float = 0.5
     retention_seconds: float = 3600.0
     compression: Literal["lz4", "zstd", "none"] = "lz4"

@@ -31,8 +31,9 @@ _PROGRAM = """
 import sys
 from wal2lake.capture import run_capture
 from wal2lake.config import Config
-dsn, name, path, streaming = sys.argv[1:]
-source = {"dsn": dsn, "slot": name, "publication": name, "streaming": streaming == "True"}
+dsn, name, path, streaming, two_phase = sys.argv[1:]
+before = {"streaming": streaming == "True", "two_phase": two_phase == "True"}
+source = {"dsn": dsn, "slot": name, "publication": name, **before}
 run_capture(Config.from_dict({"source": source, "log": {"path": path, "segment_seconds": 0.05}}))
 """
 
@@ -121,9 +122,10 @@ class World:
             assert not thread.is_alive()
 
     def spawn(self, source: SourceConfig | None = None) -> subprocess.Popen[bytes]:
-        """A capture in a process of its own; ``source``: with that one's DSN and streaming."""
-        dsn, streaming = (source.dsn, source.streaming) if source else (self.server.dsn, False)
-        command = [sys.executable, "-c", _PROGRAM, dsn, self.name, str(self.path), str(streaming)]
+        """A capture in a process of its own; ``source``: with that one's DSN, and by its manner."""
+        source = source or replace(self.config.source, dsn=self.server.dsn)
+        manner = (str(source.streaming), str(source.two_phase))
+        command = [sys.executable, "-c", _PROGRAM, source.dsn, self.name, str(self.path), *manner]
         return subprocess.Popen(command, env=os.environ | {"PYTHONWARNINGS": "error"})
 
     def kill_captures(self, turns: int, source: SourceConfig | None = None) -> None:

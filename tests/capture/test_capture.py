@@ -312,7 +312,8 @@ def test_a_full_disk_of_the_server_is_waited_out(world_of_small_disk: World, cap
     """Capture holds the slot, and with it the WAL that fills such a disk: it must not give up."""
     world = world_of_small_disk
     world.make_slots()
-    with world.capturing():
+    source = replace(world.config.source, streaming=False)  # what is streamed is not spilled
+    with world.capturing(Capture(replace(world.config, source=source))):
         world.insert(1, 100)
         world.await_durable(world.wal_end())
         world.insert(101, 20_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.headers import INSERT, STREAM_ABORT
 from wal2lake.config import Config
+from wal2lake.errors import LogFullError
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -100,6 +102,32 @@ def test_they_are_in_the_log_before_they_commit(world: World, streaming: Config)
     assert world.confirmed() == world.log.durable_lsn()
 
 
+def test_a_full_disk_amid_a_transaction_costs_nothing(world: World, streaming: Config) -> None:
+    """It comes again from its beginning, and what the log has of it counts no more."""
+    world.make_slots()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ExitStack() as stack:
+        one, two = (Session(world, stack, number) for number in range(2))
+        with world.capturing(Capture(streaming)):
+            for session in (one, two, one, two):
+                session.insert()
+            eventually(lambda: ChangeLog.exists(world.path) and messages_of(world.log, INSERT) > ROWS, world.errors)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+            try:
+                rows = "SELECT -g, md5(g::text) FROM generate_series(1, 20000) g"
+                one.connection.execute(f"INSERT INTO {world.name} {rows}".encode())
+                eventually(lambda: world.errors)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert isinstance(world.errors.pop(), LogFullError)
+        two.connection.rollback()
+        one.connection.commit()
+        with world.capturing(Capture(streaming)):
+            world.await_durable(world.wal_end())
+    assert world.captured_changes() == world.expected_changes()
+    assert list(verify_log(world.log.storage)) == []
+
+
 class Load(threading.Thread):
     """Four transactions by turns until it is stopped."""
 
@@ -150,7 +178,7 @@ def test_what_cannot_be_sent_is_met_before_its_commit(encoded: World, caplog: py
         for session in (one, two):
             session.connection.execute(bad.encode(), [session.at])
             session.insert()
-        eventually(lambda: "streams no transaction before its commit" in caplog.text, world.errors)
+        eventually(lambda: "takes no transaction before its commit" in caplog.text, world.errors)
         one.connection.rollback()
         world.insert(-50, -1)
         two.connection.commit()

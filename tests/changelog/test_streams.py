@@ -48,10 +48,12 @@ class Sending:
     ends: list[tuple[int, int]] = field(default_factory=list)  # xid, end LSN
     xid: int = 1000
     open: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    prepared: dict[int, list[str]] = field(default_factory=dict)
 
     def step(self) -> None:
         known = [*self.open]
-        match self.rng.choice(["whole", "begin", "chunk", "chunk", "abort sub", "abort", "commit"]):
+        ways = ["whole", "begin", "chunk", "chunk", "abort sub", "abort", "commit", "prepare", "prepare", "end"]
+        match self.rng.choice(ways):
             case "whole":
                 value = self._value()
                 self.sent += self.stream.transaction(relation(), insert(1, value))
@@ -60,8 +62,19 @@ class Sending:
                 self.xid += 10
                 self.open[self.xid] = []
                 self._chunk(self.xid, first=True)
+            case "prepare" if self.rng.random() < 0.5:
+                self.xid += 10
+                value = self._value()
+                self.sent += self.stream.prepare(self.xid, relation(), insert(1, value))
+                self.prepared[self.xid] = [value]
+            case "end" if self.prepared:
+                self._end(self.rng.choice([*self.prepared]))
             case _ if not known:
                 self.step()
+            case "prepare" | "end":
+                xid = self.rng.choice(known)
+                self.sent.append(self.stream.stream_prepare(xid))
+                self.prepared[xid] = [value for _, value in self.open.pop(xid)]
             case "chunk":
                 self._chunk(self.rng.choice(known), first=False)
             case "abort sub":
@@ -79,6 +92,14 @@ class Sending:
                 xid = self.rng.choice(known)
                 self.sent.append(self.stream.stream_commit(xid))
                 self._committed(xid, [value for _, value in self.open.pop(xid)])
+
+    def _end(self, xid: int) -> None:
+        if self.rng.random() < 0.3:
+            self.sent.append(self.stream.rollback_prepared(xid))
+            del self.prepared[xid]
+        else:
+            self.sent.append(self.stream.commit_prepared(xid))
+            self._committed(xid, self.prepared.pop(xid))
 
     def _committed(self, xid: int, values: list[str]) -> None:
         self.rows += [(xid, value) for value in values]
@@ -129,15 +150,16 @@ def test_what_committed_is_read_in_the_order_of_the_commits(seed: int, cuts: lis
         sending.step()
     path = MemoryStorage()
     sessions = [sending.sent[: len(sending.sent) // 2], sending.sent] if torn else [sending.sent]
-    with LogWriter(path, IDENTITY) as writer:
-        for sent in sessions:  # the second begins where the first did: what the log has is not doubled
+    for sent in sessions:  # the second begins where the first did: what the log has is not doubled
+        with LogWriter(path, IDENTITY) as writer:
             writer.new_session()
             left = [*sent]
             while left:
                 cut = cuts[len(left) % len(cuts)]
                 writer.append(without_headers(left[:cut], in_chunk=writer.in_chunk))
                 left = left[cut:]
-        assert writer.open_streams == len(sending.open)
+    assert (writer.open_streams, writer.prepared) == (len(sending.open), len(sending.prepared))
+    assert ChangeLog.open(path).prepared().keys() == sending.prepared.keys()
     log = ChangeLog.open(path)
     index = log.transactions(0, log.last_end_lsn)
     assert list(zip(index["xid"].to_pylist(), index["end_lsn"].to_pylist(), strict=True)) == sending.ends
@@ -214,6 +236,12 @@ def test_the_log_begins_after_a_transaction_whose_first_chunk_is_gone(open_write
         (lambda s: [*s.chunk(90, first=True)[:1], s.stream_commit(90)], "sent Stream Commit amid transaction 90"),
         (lambda s: [*s.chunk(90, first=True)[:1], s.message(StreamAbort(90, 90))], "sent StreamAbort amid transaction"),
         (lambda s: [s.message(StreamStop())], "committed a transaction that never began"),
+        (lambda s: s.prepare(90)[:1] + s.transaction(), "began a transaction inside another"),
+        (lambda s: s.prepare(90)[1:], "committed a transaction that never began"),
+        (lambda s: s.chunk(90, first=True) + s.prepare(90), "began to prepare transaction 90, which it streams"),
+        (lambda s: [s.stream_prepare(90)], "prepared transaction 90, which never began"),
+        (lambda s: [s.commit_prepared(90)], "committed transaction 90, which was never prepared"),
+        (lambda s: [*s.chunk(90, first=True)[:1], s.stream_prepare(90)], "sent Stream Prepare amid transaction 90"),
         (lambda s: s.chunk(90, (0, insert(1, "a")), first=True), "chunk is of xid 0"),
         (
             lambda s: [s.message(StreamStart(90, True)), s.in_chunk(insert(1, "a"), 90)[: XLOG_DATA_HEADER + 3]],
@@ -282,6 +310,12 @@ def test_status_tells_of_a_transaction_that_keeps_the_log(open_writer: Writer) -
         assert "keeps the change log from segment 0 on" in told
         append(writer, [stream.message(StreamAbort(90, 90))])
         assert not [problem for problem in read_status(config).problems if "has not ended" in problem]
+        append(writer, stream.prepare(95, insert(6, "f")), stream.transaction(insert(7, "g")))
+        os.utime(folder / "segments/0000000000000004.arrow", (old, old))
+        found = read_status(config)
+        assert found.log is not None and found.log.prepared == (95,)
+        (told,) = (problem for problem in found.problems if "has been prepared" in problem)
+        assert "Transaction 95" in told and "from segment 4 on" in told and "g95" not in told
 
 
 def test_what_is_sent_again_is_compared_however_it_comes(open_writer: Writer) -> None:
@@ -306,3 +340,51 @@ def test_what_is_sent_again_is_compared_however_it_comes(open_writer: Writer) ->
             LogMismatchError, match=r"the server has transaction 92, .* where the log has transaction 91"
         ):
             Resent(writer.log, writer.durable_lsn, writer.log.start_lsn).pass_over(another, LSN(0))
+
+
+def test_what_is_prepared_is_known_to_the_next_process_and_to_the_next_session(open_writer: Writer) -> None:
+    """Its Prepare may have been acknowledged, and then its end comes alone."""
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        append(writer, stream.prepare(90, relation(), insert(1, "a")), stream.prepare(91, insert(2, "b"))[:2])
+        stream.lsn = LSN(stream.lsn + 8)
+    with open_writer() as writer:  # of the second the Prepare never came: it comes again, whole
+        writer.new_session()
+        append(writer, stream.prepare(91, relation(), insert(2, "b")), stream.chunk(92, insert(3, "c"), first=True))
+        append(writer, [stream.stream_prepare(92)], stream.transaction(insert(4, "d")))
+        known = stream.lsn
+        writer.new_session()
+        append(writer, [stream.commit_prepared(92)], [stream.rollback_prepared(91)], [stream.rollback_prepared(80)])
+    with open_writer() as writer:
+        assert (writer.prepared, writer.log.segments[-1].open_after) == (1, 0)
+        log = ChangeLog.open(writer.log.storage)
+        log.release("a", stream.lsn)
+        assert log.trim(0) == 0, "nobody may need what is gone to be applied, but for what has not ended"
+        end = stream.commit_prepared(90)
+        append(writer, [end])
+        writer.new_session()
+        append(writer, [end, *stream.transaction(relation(), insert(5, "e"))])
+    log = ChangeLog.open(writer.log.storage)
+    rows = [*rows_of(log, 0, log.last_end_lsn)]
+    assert rows == [(stream.xid - 1, "d"), (92, "c"), (90, "a"), (stream.xid, "e")]
+    assert known < log.last_end_lsn
+    assert list(verify_log(log.storage)) == []
+
+
+def test_what_was_prepared_may_come_once_more_and_as_a_transaction_like_others(open_writer: Writer) -> None:
+    """A slot that the server's crash put back, and one that is asked no more for what is prepared."""
+    stream = ScriptedStream()
+    sent = stream.prepare(90, relation(), insert(1, "a"))
+    commit = stream.commit_prepared(90)
+    other = stream.prepare(701, insert(2, "b"))
+    with open_writer() as writer:
+        append(writer, sent, [commit], other)
+        writer.new_session()
+        append(writer, [*sent, commit], other)
+        assert writer.prepared == 1
+        stream.xid = 700
+        append(writer, stream.transaction(insert(2, "b")))
+        assert writer.prepared == 0
+    log = ChangeLog.open(writer.log.storage)
+    assert [*rows_of(log, 0, log.last_end_lsn)] == [(90, "a"), (701, "b")]
+    assert list(verify_log(log.storage)) == []

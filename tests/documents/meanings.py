@@ -20,6 +20,7 @@ LOG: Final = {
     "start_lsn": "where the log begins; what ended before is not in it",
     "last_end_lsn": "the end of its last transaction",
     "durable_lsn": "up to where everything is durable, and acknowledged to the server at most",
+    "prepared": "the xids of the transactions in it that are prepared and have not ended, with `source.two_phase`",
 }
 PROGRESS: Final = {
     "capture_state": "`starting`, `waiting for running transactions to end`, `streaming`, `waiting`, `stopped`,"
@@ -37,6 +38,7 @@ PROGRESS: Final = {
     "bytes_read_per_s": "the same in bytes of their heaps",
     "lag_bytes": "WAL that the log has and the lake does not (bytes)",
     "lag_s": "the age of the oldest commit that is not applied (s); null while no pipeline runs",
+    "open_streams": "how many transactions are streamed and have not ended",
     "tables": "an object a table",
 }
 TABLE: Final = {

@@ -18,7 +18,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from wal2lake.capture.frames import without_headers
+import pyarrow as pa
+
+from wal2lake.capture.frames import end_to_end, without_headers_in
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import check_source, check_started, open_log
 from wal2lake.capture.timeline import require_same
@@ -30,8 +32,7 @@ from wal2lake.changelog.places import STATUS, WRITER_LOCK
 from wal2lake.changelog.status import CaptureStatus, reason_of
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config
-from wal2lake.errors import InterruptedByUser, Wal2LakeError
-from wal2lake.postgres.errors import UnsendableError
+from wal2lake.errors import InterruptedByUser, ServerError, Wal2LakeError
 from wal2lake.postgres.read_ahead import ReplicationStream
 from wal2lake.retry import Backoff
 from wal2lake.signals import stop_on_signals
@@ -63,7 +64,7 @@ class Capture:
         self._backoff = Backoff(_PAUSE_MIN_S, _PAUSE_MAX_S)
         self._status_due = self._position_due = self._cut_due = 0.0
         self._changes = 0
-        self._manner = self._usual = Manner(streaming=config.source.streaming)
+        self._manner = self._usual = Manner(streaming=config.source.streaming, two_phase=config.source.two_phase)
         self._status = CaptureStatus()
         self._storage = storage_at(config.log.path)
         self._events = Events(self._storage, "capture")
@@ -95,7 +96,7 @@ class Capture:
             except InterruptedByUser:
                 if not stop.is_set():
                     raise
-            except UnsendableError as error:
+            except ServerError as error:
                 self._manner = self._other_manner(error)
             except Wal2LakeError as error:
                 if not error.transient:
@@ -112,11 +113,11 @@ class Capture:
             else:
                 self._events.record("stopped", "Capture was stopped.", lsn=self._status.durable_lsn)
 
-    def _other_manner(self, error: UnsendableError) -> Manner:
-        """How the transaction can be had that the server could not send; ``error`` when there is no way."""
+    def _other_manner(self, error: ServerError) -> Manner:
+        """How the transaction can be had that the server could not send; raises ``error`` when there is no way."""
         manner = self._manner.beyond(error, self._config.source.dsn)
         if manner.usual:
-            logger.warning("%s The next session streams no transaction before its commit.", error.message)
+            logger.warning("%s The next session takes no transaction before its commit.", error.message)
             return manner
         way = "in binary form" if manner.binary else "with text as the database stores it"
         logger.warning("%s That transaction is read %s.", error.message, way)
@@ -187,8 +188,10 @@ class Capture:
         only: OneTransaction | None,
         frames: list[bytes],
     ) -> None:
-        messages = without_headers(frames, in_chunk=writer.in_chunk)
+        joined = end_to_end(frames)
         frames.clear()  # the same bytes once more
+        messages = without_headers_in(*joined, in_chunk=writer.in_chunk)
+        del joined
         batch = resent.pass_over(messages, stream.keepalive_lsn)
         batch = batch if only is None else only.take(batch)
         if stream.as_stored:
@@ -197,6 +200,8 @@ class Capture:
             self._cut_due = time.monotonic() + self._config.log.segment_seconds
             counts = writer.append(batch).counts
             self._changes += sum(sum(kinds.values()) for kinds in counts.values())
+            del messages, batch
+            pa.default_memory_pool().release_unused()  # it would keep several segments' worth
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
             self._position_due = time.monotonic() + _IDLE_POSITION_S
@@ -221,6 +226,7 @@ class Capture:
             messages=stream.messages,
             bytes=stream.received_bytes,
             open_streams=writer.open_streams,
+            prepared=writer.prepared,
             changes=self._changes,
         )
 

@@ -23,10 +23,18 @@ def without_headers(copy_data: Sequence[bytes], *, in_chunk: bool = False) -> Me
 
     ``in_chunk``: the first of them stands in a chunk that began before. Raises ProtocolError for anything else.
     """
-    if not copy_data:
+    return without_headers_in(*end_to_end(copy_data), in_chunk=in_chunk)
+
+
+def end_to_end(copy_data: Sequence[bytes]) -> tuple[bytearray, Numbers]:
+    """The payloads as one, and the length of each."""
+    return bytearray().join(copy_data), np.fromiter(map(len, copy_data), np.int64, len(copy_data))
+
+
+def without_headers_in(data: bytearray, lengths: Numbers, *, in_chunk: bool = False) -> MessageColumns:
+    """As ``without_headers``, of what ``end_to_end`` says; ``data`` is changed."""
+    if not len(lengths):
         return MessageColumns.of([])
-    data = bytearray().join(copy_data)
-    lengths = np.fromiter(map(len, copy_data), np.int64, len(copy_data))
     ends = np.cumsum(lengths)
     starts = ends - lengths
     if (lengths <= XLOG_DATA_HEADER).any():

@@ -25,12 +25,25 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.columnar.headers import BEGIN, COMMIT, DELETE, INSERT, STREAM_COMMIT, TRUNCATE, UPDATE, MessageColumns
+from wal2lake.columnar.headers import (
+    BEGIN,
+    BEGIN_PREPARE,
+    COMMIT,
+    COMMIT_PREPARED,
+    DELETE,
+    INSERT,
+    PREPARE,
+    STREAM_COMMIT,
+    TRUNCATE,
+    UPDATE,
+    MessageColumns,
+)
 from wal2lake.errors import BEGIN_ANEW, ConnectError, LogMismatchError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.messages import Begin, Commit, StreamCommit
+from wal2lake.pgoutput.messages import Begin, Commit, CommitPrepared, StreamCommit
 from wal2lake.postgres.connection import Connection, mapped_errors
 
 _CHANGES = (INSERT, UPDATE, DELETE, TRUNCATE)
@@ -80,6 +93,7 @@ class Resent:
         self._held = first.previous_end_lsn if first is not None and first.seq > 0 else int(log.start_lsn)
         self._durable = durable
         self._began: Begin | None = None
+        self._preparing = 0  # transactions that are cut amid what is prepared of them: one, or none
         known = log.transactions(max(confirmed, self._held), log.last_end_lsn)
         columns = (known[name].to_pylist() for name in ("end_lsn", "xid", "commit_ts", "final_lsn"))
         self._expected = deque(_Transaction(*of) for *of, final in zip(*columns, strict=True) if final >= confirmed)
@@ -89,13 +103,13 @@ class Resent:
         """``messages`` without the changes that the log has.
 
         The transactions around them stay, empty, and so do Relation and Type messages: they are announced only once.
-        So does what is streamed: whether the log has its transaction will be known at its end.
+        So does what is streamed or prepared: whether the log has its transaction will be known at its end.
         ``keepalive`` as ReplicationStream.keepalive_lsn. Raises LogMismatchError when the log is of another history.
         """
         if self.over:
             return messages
-        known = np.isin(messages.tag, _CHANGES) & (messages.subxid == 0)
-        for row in messages.rows_of(BEGIN, COMMIT, STREAM_COMMIT).tolist():
+        known = np.isin(messages.tag, _CHANGES) & (messages.subxid == 0) & ~self._in_prepared(messages)
+        for row in messages.rows_of(BEGIN, COMMIT, STREAM_COMMIT, COMMIT_PREPARED).tolist():
             self._read_boundary(messages.message(row))
             if self.over:
                 known[row:] = False
@@ -105,6 +119,14 @@ class Resent:
                 self._finish()
         return messages.where(~known)
 
+    def _in_prepared(self, messages: MessageColumns) -> npt.NDArray[np.bool_]:
+        """Which of them stand between a Begin Prepare and its Prepare."""
+        begins = messages.tag == BEGIN_PREPARE
+        depth = self._preparing + np.cumsum(begins.astype(np.int64) - (messages.tag == PREPARE))
+        self._preparing = int(depth[-1]) if len(depth) else self._preparing
+        inside: npt.NDArray[np.bool_] = depth > 0
+        return inside
+
     def _read_boundary(self, message: object) -> None:
         if isinstance(message, Begin):
             self._began = message
@@ -112,7 +134,7 @@ class Resent:
                 self._finish()
         elif isinstance(message, Commit) and self._began is not None:
             self._compare(_Transaction(message.end_lsn, self._began.xid, message.commit_ts))
-        elif isinstance(message, StreamCommit):
+        elif isinstance(message, StreamCommit | CommitPrepared):
             if message.commit_lsn >= self._durable:
                 self._finish()
             else:

@@ -37,7 +37,7 @@ from wal2lake.errors import (
 )
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
-from wal2lake.pgoutput.options import PROTO_VERSION_SINCE, STREAMING_PROTO_VERSION
+from wal2lake.pgoutput.options import OPTION_SINCE, PROTO_VERSION_SINCE, STREAMING_PROTO_VERSION
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.findings import Finding
@@ -56,6 +56,7 @@ from wal2lake.wire.command_text import quote_identifier
 
 PLUGIN_OPTIONS = {"proto_version": "1"}
 STREAMING_OPTIONS = {"proto_version": "2", "streaming": "on"}
+TWO_PHASE_OPTIONS = {"proto_version": "3", "two_phase": "on"}  # it marks the slot, if that is not done yet
 _FAILOVER_SINCE = 170000
 PATIENCE_S = 10.0  # for whoever had the slot or the log before to end
 
@@ -103,7 +104,7 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
     """
     log = writer.log
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
-        _require_failover(config, connection)
+        _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         log.check_identity(_identity(config, system, log.start_lsn))
@@ -197,7 +198,7 @@ def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, d
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:
     with connect(config.source.dsn, application_name="wal2lake capture") as connection:
-        _require_failover(config, connection)
+        _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         state = slot_state(connection, config.source.slot)
@@ -249,8 +250,15 @@ def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> L
         slot_waits()
 
     with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
-        failover = config.source.failover
-        return create_slot(pgconn, config.source.slot, failover=failover, while_waiting=while_waiting).consistent_point
+        source = config.source
+        created = create_slot(
+            pgconn,
+            source.slot,
+            two_phase=source.two_phase,
+            failover=source.failover,
+            while_waiting=while_waiting,
+        )
+        return created.consistent_point
 
 
 def _identity(config: Config, system: SystemIdentity, start_lsn: LSN) -> LogIdentity:
@@ -319,8 +327,14 @@ def _require_own(connection: Connection, state: SlotState) -> None:
         )
 
 
-def _require_failover(config: Config, connection: Connection) -> None:
-    version = connection.info.server_version
+def _require_known(config: Config, connection: Connection) -> None:
+    """Raise ServerConfigError for a setting that the server's version cannot fulfil."""
+    version, two_phase_since = connection.info.server_version, OPTION_SINCE["two_phase"]
+    if config.source.two_phase and version < two_phase_since:
+        raise ServerConfigError(
+            f"source.two_phase needs PostgreSQL {two_phase_since // 10000}: the server is {version // 10000}.",
+            hint="Set source.two_phase to false: what is prepared is read at its COMMIT PREPARED then.",
+        )
     if config.source.failover and version < _FAILOVER_SINCE:
         raise ServerConfigError(
             f"source.failover needs PostgreSQL {_FAILOVER_SINCE // 10000}: the server is {version // 10000}, whose"

@@ -5,8 +5,11 @@ bytea of more than 512 MB, whose hexadecimal text would pass the 1 GB that Postg
 transaction has come when the error does, and is durable; so the transaction is the next one. A session of its own asks
 for it in binary form, or with text as the database stores it, takes nothing behind it, and ends.
 
-Of a transaction that is streamed before its commit that is not so: it is not the next one, and may never commit. So
-the session that meets such a value there is followed by one that streams no transaction in progress.
+Of a transaction that is sent before its commit that is not so: it is not the next one, and may never commit. So the
+session that meets such a value there is followed by one that takes transactions when they commit, streamed and prepared
+ones too. So is one that ends with any other error of the server's, for only a transaction in progress meets some.
+PostgreSQL 14 and 15 were seen to fail where a subtransaction that is rolled back had rewritten a table and filled it
+("could not map filenode … to relation OID"): at each new try, as long as the transaction is streamed.
 
 Bytes of another encoding may look like UTF-8 and be another text. So where text came as it is stored, whatever is not
 ASCII in a row is made what UTF-8 never has, and its table is left out with that reason, when its rows are decoded; the
@@ -27,9 +30,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import psycopg
 
-from wal2lake.capture.startup import PLUGIN_OPTIONS, STREAMING_OPTIONS
+from wal2lake.capture.startup import PLUGIN_OPTIONS, STREAMING_OPTIONS, TWO_PHASE_OPTIONS
 from wal2lake.columnar.headers import COMMIT, DELETE, INSERT, ORIGIN, RELATION, TYPE, UPDATE, MessageColumns
-from wal2lake.errors import BEGIN_ANEW, ProtocolError, Wal2LakeError
+from wal2lake.errors import BEGIN_ANEW, ProtocolError, ServerError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message, write_message
@@ -62,6 +65,7 @@ class Manner:
     binary: bool = False
     as_stored: bool = False
     streaming: bool = False
+    two_phase: bool = False
 
     @property
     def usual(self) -> bool:
@@ -70,15 +74,18 @@ class Manner:
     @property
     def options(self) -> Mapping[str, str]:
         """Of pgoutput."""
-        if self.streaming:
-            return STREAMING_OPTIONS
-        return PLUGIN_OPTIONS | {"binary": "true"} if self.binary else PLUGIN_OPTIONS
+        if not self.usual:
+            return PLUGIN_OPTIONS | {"binary": "true"} if self.binary else PLUGIN_OPTIONS
+        streaming = STREAMING_OPTIONS if self.streaming else {}
+        return PLUGIN_OPTIONS | streaming | (TWO_PHASE_OPTIONS if self.two_phase else {})
 
-    def beyond(self, error: UnsendableError, dsn: str) -> Manner:
+    def beyond(self, error: ServerError, dsn: str) -> Manner:
         """The manner in which the transaction can be had that ended this one by ``error``; which is raised, with the
         cure in its hint, when there is none."""
-        if self.streaming:
-            return replace(self, streaming=False)
+        if self.streaming or self.two_phase:
+            return replace(self, streaming=False, two_phase=False)
+        if not isinstance(error, UnsendableError):
+            raise error
         too_large = isinstance(error, TooLargeError)
         other = replace(self, binary=True) if too_large else replace(self, as_stored=True)
         # in binary form nothing tells text from what is none

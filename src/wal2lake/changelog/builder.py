@@ -1,8 +1,8 @@
 """Messages become a segment by columns (columnar/headers.py). What a segment hands to the next is one
 immutable ``Tail``, so a segment that could not be stored leaves no trace: build it again from the same tail.
 
-A transaction comes in one piece, from Begin to Commit, or, if it is streamed, in chunks before its Stream Commit
-(streams.py). Both are indexed where they end, so the index is in the order of the commits.
+A transaction comes in one piece, from Begin to Commit, or, if it is streamed or prepared, in parts before its Stream
+Commit or Commit Prepared (streams.py). All are indexed where they end, so the index is in the order of the commits.
 
 What is never indexed: rows of a transaction whose session broke before its end (``Tail.new_session`` forgets it, and
 the server sends it again whole); transactions that the log has (their end is not above the log's); what was streamed
@@ -35,17 +35,22 @@ from wal2lake.changelog.format import (
     SegmentInfo,
 )
 from wal2lake.changelog.relations import InForce
-from wal2lake.changelog.streams import Ended, Streams, extents, follow_streams, no_extents
+from wal2lake.changelog.streams import Ended, Open, PreparedOnes, Streams, extents, follow_streams, no_extents
 from wal2lake.columnar.arrays import Numbers, to_arrow, to_numpy
 from wal2lake.columnar.headers import (
     BEGIN,
+    BEGIN_PREPARE,
     COMMIT,
+    COMMIT_PREPARED,
     DELETE,
     INSERT,
     MESSAGE,
+    PREPARE,
     RELATION,
+    ROLLBACK_PREPARED,
     STREAM_ABORT,
     STREAM_COMMIT,
+    STREAM_PREPARE,
     STREAM_START,
     STREAM_STOP,
     TRUNCATE,
@@ -60,7 +65,9 @@ from wal2lake.errors import ProtocolError
 SEGMENT_BYTES_MAX = 1 << 30  # Arrow binary offsets are 32 bit; one more message (< 1 GB) must still fit
 
 _CHANGES = (INSERT, UPDATE, DELETE)
-_OPENING, _CLOSING = (BEGIN, STREAM_START), (COMMIT, STREAM_STOP)
+_OPENING, _CLOSING = (BEGIN, STREAM_START, BEGIN_PREPARE), (COMMIT, STREAM_STOP, PREPARE)
+_OUTSIDE = {STREAM_COMMIT: "Stream Commit", STREAM_ABORT: "StreamAbort", STREAM_PREPARE: "Stream Prepare",
+            COMMIT_PREPARED: "Commit Prepared", ROLLBACK_PREPARED: "Rollback Prepared"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +85,28 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the next segment must know of all before it. ``chunk``: the xid of a streamed chunk that is cut in two."""
+    """What the next segment must know of all before it. ``chunk``: the xid of a streamed chunk that is cut in two;
+    ``preparing``: of a transaction that is, between its Begin Prepare and its Prepare. ``fresh``: nothing came in this
+    session yet."""
 
     end_lsn: int
     durable_lsn: int
     in_force: InForce = field(default_factory=InForce)
     open: OpenTransaction | None = None
     streams: Streams = field(default_factory=dict)
+    prepared: PreparedOnes = field(default_factory=dict)
     chunk: int = 0
+    preparing: int = 0
+    fresh: bool = True
 
     def open_from(self, seq: int) -> int:
-        """The first segment with rows of streamed transactions that have not ended; ``seq`` where there are none."""
-        return min((stream.first_seq for stream in self.streams.values()), default=seq)
+        """The first segment with rows of what came in parts and has not ended; ``seq`` if there is nothing."""
+        return min((one.first_seq for known in (self.streams, self.prepared) for one in known.values()), default=seq)
 
     def new_session(self) -> Tail:
-        """After START_REPLICATION: what has not ended comes again whole, and Relations and Types are announced anew."""
-        return Tail(self.end_lsn, self.durable_lsn)
+        """After START_REPLICATION: what has not ended comes again whole, but for what is prepared, of which perhaps
+        the end comes alone; and Relations and Types are announced anew."""
+        return Tail(self.end_lsn, self.durable_lsn, prepared=self.prepared)
 
 
 def build_segment(messages: MessageColumns, seq: int, tail: Tail) -> tuple[Segment, Tail]:
@@ -106,19 +119,31 @@ def build_segment(messages: MessageColumns, seq: int, tail: Tail) -> tuple[Segme
     _check_alternation(messages, tail)
     xid, in_chunk = _around(messages, tail)
     batch, news = _rows(messages, xid), _announced(messages, tail)
-    ended, streams = follow_streams(messages, xid, in_chunk, seq, tail.streams)
+    ended, left = follow_streams(messages, xid, in_chunk, seq, tail.end_lsn, Open(tail.streams, tail.prepared))
     whole, open_after = _whole(messages, seq, tail)
     transactions = _index(tail.end_lsn, whole, _streamed(ended, seq, messages))
-    chunk = int(xid[-1]) if in_chunk[-1] and messages.tag[-1] != STREAM_STOP else 0
-    after = _tail(transactions, news, tail, open=open_after, streams=streams, chunk=chunk)
+    cut = _cut(messages, xid, in_chunk, tail)
+    ended_xids = to_numpy(transactions.column("xid")).tolist()
+    prepared = {xid: one for xid, one in left.prepared.items() if xid not in ended_xids}  # it may have come once more
+    after = _tail(transactions, news, tail, open=open_after, streams=left.streams, prepared=prepared, **cut)
     return Segment(_info(batch, transactions, news, seq, tail, after), batch, transactions), after
+
+
+def _cut(messages: MessageColumns, xid: Numbers, in_chunk: Numbers, tail: Tail) -> dict[str, int]:
+    """Of Tail, which chunk or transaction that is being prepared goes on in the next segment."""
+    if not in_chunk[-1] or messages.tag[-1] in (STREAM_STOP, PREPARE):
+        return {}
+    began = messages.rows_of(STREAM_START, BEGIN_PREPARE)
+    preparing = messages.tag[began[-1]] == BEGIN_PREPARE if len(began) else bool(tail.preparing)
+    return {"preparing" if preparing else "chunk": int(xid[-1])}
 
 
 def _rows(messages: MessageColumns, around: Numbers) -> pa.RecordBatch:
     relation_id, xid = np.zeros(len(messages), np.uint32), around.copy()
     of_relation, commits = messages.rows_of(*_CHANGES, RELATION), messages.rows_of(STREAM_COMMIT)
+    of_prepared = messages.rows_of(COMMIT_PREPARED)
     relation_id[of_relation] = messages.ids(of_relation)
-    xid[commits] = messages.streams(commits)
+    xid[commits], xid[of_prepared] = messages.streams(commits), messages.prepared(of_prepared)
     columns = [to_arrow(v) for v in (messages.lsn, messages.tag, relation_id, xid)]
     if not messages.subxid.any():
         return pa.RecordBatch.from_arrays([*columns, messages.payload], schema=SEGMENT_SCHEMA)
@@ -127,16 +152,18 @@ def _rows(messages: MessageColumns, around: Numbers) -> pa.RecordBatch:
 
 def _around(messages: MessageColumns, tail: Tail) -> tuple[Numbers, Numbers]:
     """The xid around each row, which changes where a transaction or a chunk begins and behind its end; and which rows
-    are in a chunk. Raises ProtocolError for what may not stand where it stands."""
+    are in a chunk, as all from a Begin Prepare to its Prepare are. Raises ProtocolError for what may not stand where it
+    stands."""
     events = messages.rows_of(*_OPENING, *_CLOSING)
     tags = messages.tag[events]
     opens = np.isin(tags, _OPENING)
     values, chunks = np.zeros(len(events) + 1, np.uint32), np.zeros(len(events) + 1, bool)
-    values[0] = tail.open.xid if tail.open else tail.chunk
-    begins, starts = np.flatnonzero(tags == BEGIN), np.flatnonzero(tags == STREAM_START)
+    values[0] = tail.open.xid if tail.open else tail.chunk or tail.preparing
+    begins, starts, prepares = (np.flatnonzero(tags == tag) for tag in _OPENING)
     values[1 + begins] = messages.begins(events[begins])["xid"]
     values[1 + starts] = messages.streams(events[starts])
-    chunks[0], chunks[1 + starts] = bool(tail.chunk), True
+    values[1 + prepares] = messages.prepares(events[prepares])
+    chunks[0], chunks[1 + starts], chunks[1 + prepares] = bool(tail.chunk or tail.preparing), True, True
     lengths = np.diff(np.concatenate([[0], np.where(opens, events, events + 1), [len(messages)]]))
     xid, in_chunk = np.repeat(values, lengths), np.repeat(chunks, lengths)
     _check_inside(messages, xid)
@@ -144,16 +171,16 @@ def _around(messages: MessageColumns, tail: Tail) -> tuple[Numbers, Numbers]:
 
 
 def _check_inside(messages: MessageColumns, xid: Numbers) -> None:
-    """Only non-transactional logical messages, Stream Commit and Stream Abort may stand outside of a transaction, and
-    the latter two only there."""
-    ends = np.isin(messages.tag, (STREAM_COMMIT, STREAM_ABORT))
+    """Only non-transactional logical messages and what ends a transaction that came in parts may stand outside of one,
+    and the latter only there."""
+    ends = np.isin(messages.tag, [*_OUTSIDE])
     outside = np.flatnonzero((xid == 0) & (messages.tag != MESSAGE) & ~ends)
     if outside.size:
         raise ProtocolError("The server sent a change outside of a transaction.", lsn=int(messages.lsn[outside[0]]))
     inside = np.flatnonzero(ends & (xid != 0))
     if inside.size:
         row = int(inside[0])
-        what = "StreamAbort" if messages.tag[row] == STREAM_ABORT else "Stream Commit"
+        what = _OUTSIDE[int(messages.tag[row])]
         raise ProtocolError(f"The server sent {what} amid transaction {xid[row]}.", lsn=int(messages.lsn[row]))
 
 
@@ -235,9 +262,11 @@ def _check_alternation(messages: MessageColumns, tail: Tail) -> None:
     """Transactions and chunks do not lie in each other, and each ends as it began."""
     events = messages.rows_of(*_OPENING, *_CLOSING)
     tags = messages.tag[events]
-    first = COMMIT if tail.open else STREAM_STOP if tail.chunk else 0
+    first = COMMIT if tail.open else STREAM_STOP if tail.chunk else PREPARE if tail.preparing else 0
     awaited = np.zeros(len(events) + 1, np.uint8)  # what the transaction or chunk ends with that is open, 0: none is
-    awaited[0], awaited[1:][tags == BEGIN], awaited[1:][tags == STREAM_START] = first, COMMIT, STREAM_STOP
+    awaited[0] = first
+    for opening, closing in zip(_OPENING, _CLOSING, strict=True):
+        awaited[1:][tags == opening] = closing
     closes = np.isin(tags, _CLOSING)
     wrong = np.flatnonzero(np.where(closes, tags != awaited[:-1], awaited[:-1] != 0))
     if wrong.size:
@@ -286,7 +315,7 @@ def _tail(transactions: pa.RecordBatch, news: Sequence[Announcement], tail: Tail
     ends = transactions.column("end_lsn")
     end_lsn = int(ends[-1].as_py()) if len(ends) else tail.end_lsn
     in_force = tail.in_force.announce(n.payload for n in news)
-    return Tail(end_lsn, max(end_lsn, tail.durable_lsn), in_force, **open_after)
+    return Tail(end_lsn, max(end_lsn, tail.durable_lsn), in_force, fresh=False, **open_after)
 
 
 def _info(
@@ -321,6 +350,9 @@ def _info(
         commits_from=int(to_numpy(transactions.column("first_seq")).min(initial=seq)),
         open_before=tail.open_from(seq),
         open_after=after.open_from(seq),
+        prepared={xid: one.seq for xid, one in after.prepared.items()},
+        prepared_here={xid: one.extents() for xid, one in after.prepared.items() if one.seq == seq},
+        begins_session=tail.fresh,
     )
 
 

@@ -1,7 +1,8 @@
 """An output plugin over a range of the log: the same callbacks, for whole transactions in the order of their commits.
 
 The plugin sees what pgoutput's protocol version 1 says: a transaction that was streamed in chunks is given to it from a
-Begin to a Commit as well. What the slot did not ask for (logical messages, two-phase commit) is not in the log.
+Begin to a Commit as well, and so is one that was prepared, behind its Commit Prepared. Logical messages, which the slot
+did not ask for, are not in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from wal2lake.decoding.decoder import Decoded, Decoder
 from wal2lake.decoding.plugin import OutputPlugin
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import read_message, write_message
-from wal2lake.pgoutput.messages import Begin, Commit, StreamCommit
+from wal2lake.pgoutput.messages import Begin, BeginPrepare, Commit, CommitPrepared, StreamCommit, StreamStart
 from wal2lake.pgoutput.options import PgoutputOptions
 
 _ROWS: Final = 8192  # made into Python objects at a time
@@ -73,23 +74,24 @@ class _Streamed:
     def as_whole(self, messages: Iterable[tuple[LSN, bytes]]) -> Iterator[tuple[LSN, bytes]]:
         for lsn, payload in messages:
             match payload[0]:
-                case headers.STREAM_START:
+                case headers.STREAM_START | headers.BEGIN_PREPARE:
                     if not self._open:
                         self._open = True
-                        yield lsn, self._begin(payload)
-                case headers.STREAM_COMMIT:
+                        began = read_message(payload)
+                        assert isinstance(began, StreamStart | BeginPrepare)
+                        yield lsn, self._begin(began.xid)
+                case headers.STREAM_COMMIT | headers.COMMIT_PREPARED:
                     commit = read_message(payload)
-                    assert isinstance(commit, StreamCommit)
+                    assert isinstance(commit, StreamCommit | CommitPrepared)
                     self._open = False
                     yield lsn, write_message(Commit(0, commit.commit_lsn, commit.end_lsn, commit.commit_ts))
-                case headers.STREAM_STOP:
+                case headers.STREAM_STOP | headers.PREPARE:
                     pass
                 case _:
                     yield lsn, payload
 
-    def _begin(self, payload: bytes) -> bytes:
-        """Of the transaction of a Stream Start, which no abort of a subtransaction takes away."""
-        xid = int.from_bytes(payload[1:5], "big")
+    def _begin(self, xid: int) -> bytes:
+        """Of the transaction of a Stream Start, which no abort of a subtransaction takes away, or a Begin Prepare."""
         if self._known is None:
             found = self._log.transactions(*self._range).select(["xid", "final_lsn", "commit_ts"]).to_pydict()
             self._known = {x: (LSN(f), t) for x, f, t in zip(*found.values(), strict=True)}

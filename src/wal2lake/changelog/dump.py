@@ -54,12 +54,19 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.tables import documents_of_tables
 from wal2lake.changelog.timelines import read_timeline
 from wal2lake.columnar.arrays import to_numpy
-from wal2lake.columnar.headers import BEGIN, STREAM_COMMIT, STREAM_START, MessageColumns
+from wal2lake.columnar.headers import (
+    BEGIN,
+    BEGIN_PREPARE,
+    COMMIT_PREPARED,
+    STREAM_COMMIT,
+    STREAM_START,
+    MessageColumns,
+)
 from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
-from wal2lake.pgoutput.messages import Begin, Commit, Relation, StreamCommit, Truncate, Type
+from wal2lake.pgoutput.messages import Begin, Commit, CommitPrepared, Relation, StreamCommit, Truncate, Type
 
 _ELSEWHERE = {"durable_lsn", "relation_files"}  # moves by position.json too; what the files say is compared
 
@@ -205,7 +212,7 @@ def _verify_segment(
         subxid = to_numpy(batch["subxid"]) if "subxid" in batch.schema.names else None
         messages = MessageColumns(to_numpy(batch["lsn"]), batch["payload"], subxid)
         built, after = build_segment(messages, info.seq, before)
-    wrong = [f.name for f in fields(info) if getattr(info, f.name) != getattr(built.info, f.name)]
+    wrong = [f.name for f in fields(info) if getattr(info, f.name) not in (None, getattr(built.info, f.name))]
     faults += [f"{name}: {field} is not what its messages say." for field in wrong if field not in _ELSEWHERE]
     if named is not None and named != before.in_force.messages:
         faults.append(f"{name}: the relations in force are not what the messages before it say.")
@@ -219,17 +226,25 @@ def _verify_segment(
 def _continues(batch: pa.RecordBatch) -> bool:
     """The first row is of a transaction or chunk that began before."""
     first = batch.column("tag")[0].as_py()
-    return bool(batch.column("xid")[0].as_py()) and first not in (BEGIN, STREAM_START, STREAM_COMMIT)
+    return bool(batch.column("xid")[0].as_py()) and first not in (
+        BEGIN,
+        STREAM_START,
+        STREAM_COMMIT,
+        BEGIN_PREPARE,
+        COMMIT_PREPARED,
+    )
 
 
 def _state_before(info: SegmentInfo, batch: pa.RecordBatch, tail: Tail | None, named: Messages | None) -> Tail:
-    """As the writer had it: a session that began with this segment knows nothing but the log's end.
+    """As the writer had it: a session that began with this segment knows the log's end and what is prepared, no more.
 
-    Whether one did shows where something was open that this segment does not go on with.
+    Whether one did shows, until format 4, where something was open that this segment does not go on with.
     """
     if tail is None:
         assert named is not None, "nothing could be built"
-        return Tail(info.previous_end_lsn, info.previous_end_lsn, InForce(named))
+        return Tail(info.previous_end_lsn, info.previous_end_lsn, InForce(named), fresh=bool(info.begins_session))
+    if info.begins_session is not None:
+        return tail.new_session() if info.begins_session else tail
     if _continues(batch):
         return tail
     left_open = tail.open is not None or tail.chunk or (tail.streams and info.open_before == info.seq)
@@ -242,7 +257,7 @@ def _describe(payload: bytes) -> str:
     match message:
         case Begin():
             return f"{kind} commit at {message.final_lsn}"
-        case Commit() | StreamCommit():
+        case Commit() | StreamCommit() | CommitPrepared():
             return f"{kind} end {message.end_lsn}"
         case Relation():
             columns = ", ".join(column.name for column in message.columns)

@@ -5,8 +5,8 @@ metadata SegmentInfo as JSON and the transactions as an Arrow IPC stream, so a r
 row. The Relation and Type messages in force are files beside it (relations.py), the others are documents
 (documents.py). All carry checksums, and nothing is read from a file before the bytes that say it were checked.
 
-Format 2, which had the messages in force in each segment, and format 3, which knew no streamed transactions, are still
-read, and a log of either goes on in this one.
+Format 2, which had the messages in force in each segment, format 3, which knew no streamed transactions, and format 4,
+which knew no prepared ones, are still read, and a log of any of them goes on in this one.
 LSNs are integers in segments (they are arrays there) and PostgreSQL's text in the small files people read.
 """
 
@@ -23,15 +23,15 @@ import pyarrow as pa
 from wal2lake.changelog.documents import RESTORE, TABLE_CURE, corrupt, parsing, read_document, write_document
 from wal2lake.changelog.places import BARRIERS, CONSUMERS, POSITIONS, SEGMENTS
 from wal2lake.changelog.relations import Messages, once, read_file, read_messages
-from wal2lake.changelog.streams import EXTENT, no_extents
+from wal2lake.changelog.streams import EXTENT, Extents, no_extents
 from wal2lake.changelog.trailer import with_trailer, without_trailer
 from wal2lake.errors import BEGIN_ANEW, LogCorruptError
 from wal2lake.lsn import LSN
 
-FORMAT = 4
-READABLE = (2, 3, FORMAT)
+FORMAT = 5
+READABLE = (2, 3, 4, FORMAT)
 BOTH_POSITIONS_SINCE = 3
-_RELATION_FILES_SINCE, _STREAMED_SINCE = 3, 4
+_RELATION_FILES_SINCE, _STREAMED_SINCE, _PREPARED_SINCE = 3, 4, 5
 _SEGMENT_KEY, _TRANSACTIONS_KEY = b"wal2lake.segment", b"wal2lake.transactions"
 _RELATIONS_KEY = b"wal2lake.relations"  # until format 2
 _CURES = {
@@ -143,7 +143,9 @@ class SegmentInfo:
     ``streamed``: how many of the transactions that end here came in chunks; where there are any, ``runs`` is empty, and
     the index has it all. ``commits_from``: the first segment with rows of the transactions that end here;
     ``open_before``, ``open_after``: the same of streamed ones that have not ended where this segment begins, and where
-    it ends; this one where there are none.
+    it ends; this one where there are none. ``prepared``: by xid, of each transaction that is prepared and has not
+    ended where this one ends, the segment with its Prepare; ``prepared_here``: of those that have it here, their
+    extents. ``begins_session``: nothing came before it in its session of the stream; None until format 4.
     """
 
     seq: int
@@ -167,6 +169,9 @@ class SegmentInfo:
     commits_from: int
     open_before: int
     open_after: int
+    prepared: Mapping[int, int]
+    prepared_here: Mapping[int, Extents]
+    begins_session: bool | None
 
     @property
     def name(self) -> str:
@@ -189,6 +194,8 @@ class SegmentInfo:
             values |= {"streamed": 0, "commits_from": since} | dict.fromkeys(
                 ("open_before", "open_after"), values["seq"]
             )
+        if values["format"] < _PREPARED_SINCE:
+            values |= {"prepared": {}, "prepared_here": {}, "begins_session": None}
         known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls)}
         known["relation_files"] = tuple(known["relation_files"])
         known["announced"] = tuple(
@@ -196,6 +203,8 @@ class SegmentInfo:
         )
         known["counts"] = {int(oid): kinds for oid, kinds in known["counts"].items()}
         known["runs"] = tuple(Run(*run) for run in known["runs"])
+        known["prepared"] = {int(xid): seq for xid, seq in known["prepared"].items()}
+        known["prepared_here"] = {int(x): tuple(map(tuple, extents)) for x, extents in known["prepared_here"].items()}
         return cls(**known)
 
 

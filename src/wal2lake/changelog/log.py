@@ -27,6 +27,7 @@ from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.relations import Messages, superfluous
 from wal2lake.changelog.storage import Storage
+from wal2lake.changelog.streams import PreparedOnes, PreparedTransaction
 from wal2lake.changelog.timelines import newest_timeline
 from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
 from wal2lake.errors import BEGIN_ANEW, ConfigError, LogMismatchError
@@ -245,6 +246,11 @@ class ChangeLog:
             hint="Raise log.retention_seconds, or read with the consumer's name so that retention waits for it;"
             " this reader must start anew from a snapshot.",
         )
+
+    def prepared(self) -> PreparedOnes:
+        """The transactions that are prepared, and have not ended, where the log ends."""
+        known = self.segments[-1].prepared if self.segments else {}
+        return {xid: PreparedTransaction.of(xid, s, self._info(s).prepared_here[xid]) for xid, s in known.items()}
 
     # -- planning
 

@@ -56,7 +56,8 @@ class CaptureStatus(_Status):
     """Capture: LSNs of the stream, ``messages`` and ``bytes`` of this session, ``changes`` of this process.
 
     ``start_lsn``, ``end_lsn``: where the log begins, and the end of its last transaction. ``open_streams``: how many
-    transactions have a part in the log, and no end yet.
+    transactions have a part in the log, and no end yet; ``prepared``: how many are there whole, and may still go either
+    way.
     """
 
     role: ClassVar[str] = "capture"
@@ -70,6 +71,7 @@ class CaptureStatus(_Status):
     bytes: int = 0
     changes: int = 0
     open_streams: int = 0
+    prepared: int = 0
 
 
 @dataclass(kw_only=True)

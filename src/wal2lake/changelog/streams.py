@@ -1,10 +1,14 @@
-"""Transactions that are streamed before their commit: which rows are theirs, until the server says how they end.
+"""Transactions that come before their commit: which rows are theirs, until the server says how they end.
 
 Chunks of several transactions come by turns, and lie in the segments as they come. What a chunk has of each
 (sub)transaction is noted here, in memory, and nowhere else: a Stream Commit makes of it the extents of the transaction,
 without those of aborted subtransactions; a Stream Abort forgets it. After a lost connection the server sends every
 transaction that has not ended again from its first chunk, so what was noted is of no use then, and what lies in the
 segments is what no index names.
+
+What is prepared (source.two_phase) is as good as committed to the slot: once its Prepare is acknowledged, only its end
+comes. So the segment with the Prepare says which rows are the transaction's, and each segment says where to find that
+of those that have not ended, by xid; the name that somebody gave it is in no metadata.
 
 A subtransaction that is aborted before anything of it was sent is never spoken of, so there are few of them. What is
 noted grows with the times that the subtransaction changes from row to row, 32 bytes each; the server itself
@@ -16,16 +20,38 @@ Source: PostgreSQL documentation, "Logical Streaming Replication Protocol"; appl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from wal2lake.columnar.arrays import Numbers, to_arrow
-from wal2lake.columnar.headers import STREAM_ABORT, STREAM_COMMIT, STREAM_START, MessageColumns
+from wal2lake.columnar.headers import (
+    BEGIN_PREPARE,
+    COMMIT_PREPARED,
+    PREPARE,
+    ROLLBACK_PREPARED,
+    STREAM_ABORT,
+    STREAM_COMMIT,
+    STREAM_PREPARE,
+    STREAM_START,
+    MessageColumns,
+)
 from wal2lake.errors import ProtocolError
-from wal2lake.pgoutput.messages import StreamAbort, StreamCommit, StreamStart
+from wal2lake.pgoutput.messages import (
+    BeginPrepare,
+    CommitPrepared,
+    Prepare,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+)
+
+_EVENTS: Final = (STREAM_START, STREAM_COMMIT, STREAM_ABORT,
+                  BEGIN_PREPARE, PREPARE, STREAM_PREPARE, COMMIT_PREPARED, ROLLBACK_PREPARED)  # fmt: skip
 
 EXTENT: Final = pa.struct(
     [
@@ -71,51 +97,130 @@ class OpenStream:
         return every.where(~np.isin(every.subxid, np.array([*self.aborted], np.uint32)))
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction of which the Prepare is in segment ``seq``, and which has not ended."""
+
+    seq: int
+    pieces: Pieces
+
+    @classmethod
+    def of(cls, xid: int, seq: int, known: Extents) -> PreparedTransaction:
+        """The inverse of ``extents``."""
+        seqs, starts, stops, sizes = np.array(known, np.int64).reshape(-1, 4).T
+        return cls(seq, Pieces(seqs.astype(np.uint64), starts, stops, np.full(len(seqs), xid, np.uint32), sizes))
+
+    @property
+    def first_seq(self) -> int:
+        return int(self.pieces.seq[0])
+
+    def extents(self) -> Extents:
+        """The segment, first row, row behind the last, and bytes of the payloads of what adjoins."""
+        new = (np.diff(self.pieces.seq.astype(np.int64)) != 0) | (self.pieces.start[1:] != self.pieces.stop[:-1])
+        first = np.concatenate([[0], np.flatnonzero(new) + 1])
+        stops = self.pieces.stop[np.concatenate([first[1:], [len(self.pieces.seq)]]) - 1]
+        columns = self.pieces.seq[first], self.pieces.start[first], stops, np.add.reduceat(self.pieces.bytes, first)
+        return tuple(zip(*(map(int, column) for column in columns), strict=True))
+
+
 class Ended(NamedTuple):
-    """A streamed transaction that is whole: its Stream Commit, at ``row`` of the segment, and what it consists of."""
+    """A transaction that came in parts and is whole: its Stream Commit or Commit Prepared, at ``row`` of the segment,
+    and what it consists of."""
 
     row: int
-    commit: StreamCommit
+    commit: StreamCommit | CommitPrepared
     pieces: Pieces
 
 
+Extents = Sequence[tuple[int, int, int, int]]
 Streams = Mapping[int, OpenStream]  # by xid
+PreparedOnes = Mapping[int, PreparedTransaction]  # by xid
+
+
+class Open(NamedTuple):
+    """What has come in part, and what is prepared."""
+
+    streams: Streams
+    prepared: PreparedOnes
 
 
 def follow_streams(
-    messages: MessageColumns, xid: Numbers, in_chunk: Numbers, seq: int, streams: Streams
-) -> tuple[list[Ended], Streams]:
-    """The streamed transactions that commit in segment ``seq``, in order, and those that are open behind it.
+    messages: MessageColumns, xid: Numbers, in_chunk: Numbers, seq: int, known_lsn: int, before: Open
+) -> tuple[list[Ended], Open]:
+    """The transactions that came in parts and commit in segment ``seq``, in order, and those that are open behind it.
 
-    ``xid``: around each row; ``in_chunk``: which rows lie in a chunk, its Stream Start and Stop included. Raises
-    ProtocolError, with the LSN, for what does not follow as the protocol says; an abort of what was never sent is
-    passed over.
+    ``xid``: around each row; ``in_chunk``: which rows lie in a chunk, its Stream Start and Stop included, or from a
+    Begin Prepare to its Prepare. ``known_lsn``: the log has all commits that end up to there. Raises ProtocolError,
+    with the LSN, for what does not follow as the protocol says; an abort of what was never sent is passed over.
     """
-    events = messages.rows_of(STREAM_START, STREAM_COMMIT, STREAM_ABORT).tolist()
-    if not events and not streams:
-        return [], streams
+    events = messages.rows_of(*_EVENTS).tolist()
+    if not events and not before.streams:
+        return [], before
     here = _pieces(messages, xid, in_chunk, seq)
-    left = {open_xid: _with(stream, here.get(open_xid)) for open_xid, stream in streams.items()}
-    ended: list[Ended] = []
+    left = {open_xid: _with(stream, here.get(open_xid)) for open_xid, stream in before.streams.items()}
+    following = _Following(messages, here, seq, known_lsn, left, dict(before.prepared))
     for row in events:
-        match messages.message(row):
+        following.take(row)
+    return following.ended, Open(left, following.prepared)
+
+
+@dataclass
+class _Following:
+    """A segment, event by event: ``streams`` and ``prepared`` are what is open by then, ``ended`` what is whole."""
+
+    messages: MessageColumns
+    here: Mapping[int, Pieces]
+    seq: int
+    known_lsn: int
+    streams: dict[int, OpenStream]
+    prepared: dict[int, PreparedTransaction]
+    ended: list[Ended] = field(default_factory=list)
+
+    def take(self, row: int) -> None:
+        match self.messages.message(row):
             case StreamStart(xid=of, first_segment=first):
-                if first == (of in left):
-                    what = "twice began to stream" if first else "goes on to stream, and never began,"
-                    raise ProtocolError(f"The server {what} transaction {of}.", lsn=int(messages.lsn[row]))
-                if first:
-                    left[of] = OpenStream((here[of],))
-            case StreamAbort(xid=of, subxid=subxid) if of in left:
-                if of == subxid:
-                    del left[of]
-                else:
-                    left[of] = replace(left[of], aborted=left[of].aborted | {subxid})
+                self._start(row, of, first=first)
+            case StreamAbort(xid=of, subxid=subxid) if of in self.streams:
+                self._abort(of, subxid)
+            case BeginPrepare(xid=of):
+                if of in self.streams:
+                    raise self._unexpected(row, f"began to prepare transaction {of}, which it streams")
+                self.streams[of] = OpenStream((self.here[of],))
+            case Prepare(xid=of) | StreamPrepare(xid=of):
+                pieces = self._whole(row, "prepared", of)
+                self.prepared[of] = PreparedTransaction(self.seq, pieces)
+            case RollbackPrepared(xid=of):
+                self.prepared.pop(of, None)
             case StreamCommit(xid=of) as commit:
-                if of not in left:
-                    what = f"committed transaction {of}, which never began"
-                    raise ProtocolError(f"The server {what}.", lsn=int(messages.lsn[row]))
-                ended.append(Ended(row, commit, left.pop(of).pieces()))
-    return ended, left
+                self.ended.append(Ended(row, commit, self._whole(row, "committed", of)))
+            case CommitPrepared() as commit:
+                self._commit_prepared(row, commit)
+
+    def _start(self, row: int, of: int, *, first: bool) -> None:
+        if first == (of in self.streams):
+            what = "twice began to stream" if first else "goes on to stream, and never began,"
+            raise self._unexpected(row, f"{what} transaction {of}")
+        if first:
+            self.streams[of] = OpenStream((self.here[of],))
+
+    def _abort(self, of: int, subxid: int) -> None:
+        stream = self.streams.pop(of)
+        if of != subxid:
+            self.streams[of] = replace(stream, aborted=stream.aborted | {subxid})
+
+    def _whole(self, row: int, what: str, of: int) -> Pieces:
+        if of not in self.streams:
+            raise self._unexpected(row, f"{what} transaction {of}, which never began")
+        return self.streams.pop(of).pieces()
+
+    def _commit_prepared(self, row: int, commit: CommitPrepared) -> None:
+        if commit.xid in self.prepared:
+            self.ended.append(Ended(row, commit, self.prepared.pop(commit.xid).pieces))
+        elif commit.end_lsn > self.known_lsn:
+            raise self._unexpected(row, f"committed transaction {commit.xid}, which was never prepared")
+
+    def _unexpected(self, row: int, what: str) -> ProtocolError:
+        return ProtocolError(f"The server {what}.", lsn=int(self.messages.lsn[row]))
 
 
 def _with(stream: OpenStream, more: Pieces | None) -> OpenStream:

@@ -54,7 +54,7 @@ class LogWriter:
         self._log.refresh()
         last = self._log.segments[-1] if self._log.segments else None
         self._seq = last.seq + 1 if last else 0
-        self._tail = Tail(self._log.last_end_lsn, self._log.durable_lsn())
+        self._tail = self._last_tail()
         if not any(self._positions.values()):
             if self._log.segments and self._log.identity.format >= layout.BOTH_POSITIONS_SINCE:
                 logger.warning("%s has lost its position: it is taken from the segments.", self._storage.where)
@@ -109,6 +109,11 @@ class LogWriter:
     def open_streams(self) -> int:
         """Streamed transactions of which something is appended, and not the end."""
         return len(self._tail.streams)
+
+    @property
+    def prepared(self) -> int:
+        """Transactions that are appended up to their Prepare, and have not ended."""
+        return len(self._tail.prepared)
 
     def new_session(self) -> None:
         """The stream was started (again): forget the transactions that the last session left open."""
@@ -179,7 +184,11 @@ class LogWriter:
     def _reopen(self) -> None:
         """See the log as it is now, of which nothing is kept from before."""
         self._log = ChangeLog.open(self._storage)
-        self._tail = Tail(self._log.last_end_lsn, self._log.durable_lsn())
+        self._tail = self._last_tail()
+
+    def _last_tail(self) -> Tail:
+        """What is known of all that the log has."""
+        return Tail(self._log.last_end_lsn, self._log.durable_lsn(), prepared=self._log.prepared())
 
     def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
         """The last try of this very segment failed, and yet it came to be there."""

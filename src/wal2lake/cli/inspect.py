@@ -58,6 +58,10 @@ def _places(found: Status) -> Table:
         table.add_row(
             "change log", f"{found.log.segments} segments, {size(found.log.size)}, durable to {found.log.durable_lsn}"
         )
+        if found.progress.open_streams:
+            table.add_row("", f"{found.progress.open_streams} transactions are streamed and have not ended")
+        if found.log.prepared:
+            table.add_row("", f"prepared, and not ended: transactions {', '.join(map(str, found.log.prepared))}")
     for name, lsn in found.applied.items():
         reached = found.reached(name)
         idle = "" if reached == lsn else f", last changed at {lsn}"

@@ -24,6 +24,7 @@ Rows = npt.NDArray[np.int64]
 
 BEGIN, COMMIT, ORIGIN, RELATION, TYPE, MESSAGE = b"BCORYM"
 STREAM_START, STREAM_STOP, STREAM_COMMIT, STREAM_ABORT = b"SEcA"
+BEGIN_PREPARE, PREPARE, STREAM_PREPARE, COMMIT_PREPARED, ROLLBACK_PREPARED = b"bPpKr"
 INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
 IN_STREAM_XID: Final = (RELATION, TYPE, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE)  # tag, then an xid, in a chunk
 XID_BYTES: Final = 4
@@ -33,7 +34,7 @@ TRUNCATE_IDS_AT: Final = 6  # tag, number of relations, options; then their ids
 _ID_AT: Final = 1
 _SUBJECT_BYTES: Final = 5  # tag and OID
 _SHORTEST = {"B": 21, "C": 26, "O": 10, "R": 10, "Y": 7, "I": 8, "U": 8, "D": 8, "T": 10, "M": 15, "A": 9,
-             "S": 6, "E": 1, "c": 30}  # fmt: skip
+             "S": 6, "E": 1, "c": 30, "b": 30, "P": 31, "p": 31, "K": 31, "r": 39}  # fmt: skip
 _MIN_LENGTH = np.full(256, np.iinfo(np.int64).max, np.int64)  # an unknown type is never long enough
 for _tag, _length in _SHORTEST.items():
     _MIN_LENGTH[ord(_tag)] = _length
@@ -44,7 +45,7 @@ class MessageColumns:
 
     ``subxid`` (uint32): of a message in a streamed chunk the (sub)transaction that it says it is of, which is not in
     ``payload``; else 0. ``tag`` has the type bytes, ``lengths`` the sizes in bytes. Raises ProtocolError, with the LSN,
-    for a message of a type that pgoutput does not send at protocol version 2, and for one that is too short for its
+    for a message of a type that pgoutput does not send at protocol version 3, and for one that is too short for its
     type.
     """
 
@@ -93,6 +94,14 @@ class MessageColumns:
     def streams(self, rows: Rows) -> Numbers:
         """The xids of Stream Start and Stream Commit messages."""
         return gather(self._data, ">u4", self._at[rows] + 1)
+
+    def prepares(self, rows: Rows) -> Numbers:
+        """The xids of Begin Prepare messages."""
+        return gather(self._data, ">u4", self._at[rows] + 25)
+
+    def prepared(self, rows: Rows) -> Numbers:
+        """The xids of Commit Prepared messages."""
+        return gather(self._data, ">u4", self._at[rows] + 26)
 
     def begins(self, rows: Rows) -> dict[str, Numbers]:
         """``xid``, ``final_lsn`` and ``commit_ts`` (µs since 2000-01-01 UTC) of Begin messages."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from wal2lake.changelog.format import segment_name
@@ -30,7 +29,7 @@ _LOCK_TIMEOUT = "2s"  # the tables are not listed while somebody locks one; the 
 
 @dataclass(frozen=True)
 class LogStatus:
-    """The change log; LSNs in bytes, ``size`` in bytes."""
+    """The change log; LSNs in bytes, ``size`` in bytes. ``prepared``: xids of what is prepared and has not ended."""
 
     segments: int
     size: int
@@ -38,6 +37,7 @@ class LogStatus:
     last_end_lsn: LSN
     durable_lsn: LSN
     timeline: int
+    prepared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ class PlacesReader:
             return not isinstance(error, ConfigError), None
         problems += _open_transactions(log)
         lsns = LSN(log.start_lsn), LSN(log.last_end_lsn), log.durable_lsn()
-        return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline)
+        prepared = tuple(sorted(log.segments[-1].prepared)) if log.segments else ()
+        return True, LogStatus(len(log.segments), size, *lsns, log.identity.timeline, prepared)
 
     def _read_lake(self, names: list[tuple[str, str]]) -> tuple[dict[str, LSN | None], list[Problem]]:
         began = time.monotonic()
@@ -130,17 +131,37 @@ class LogReader:
 
 
 def _open_transactions(log: ChangeLog) -> Iterator[Problem]:
-    """They keep the log, as they keep WAL on the server."""
+    """They keep the log, as they keep WAL on the server. The gid of a prepared one may say what is nobody's business
+    here: its xid finds it."""
     newest = log.segments[-1] if log.segments else None
-    if newest is not None and newest.open_after < newest.seq:
-        with suppress(FileNotFoundError):  # retention has removed it meanwhile
-            age_s = time.time() - log.storage.modified(segment_name(newest.open_after))
-            if age_s > _OPEN_S:
-                text = (
-                    f"A transaction that is streamed has not ended for {format_duration(age_s)}, and keeps the change"
-                    f" log from segment {newest.open_after} on: pg_stat_activity or pg_prepared_xacts shows which."
-                )
-                yield Problem("open_transaction", text)
+    if newest is None:
+        return
+    prepared = log.prepared()
+    for xid, one in sorted(prepared.items()):
+        if (age_s := _age_s(log, one.seq)) > _OPEN_S:
+            text = (
+                f"Transaction {xid} has been prepared for {format_duration(age_s)}, and keeps the change log from"
+                f" segment {one.first_seq} on, and the server's WAL: COMMIT PREPARED or ROLLBACK PREPARED it, by the"
+                " gid that pg_prepared_xacts has of it."
+            )
+            yield Problem("open_transaction", text)
+    since = newest.open_after
+    if since < min((one.first_seq for one in prepared.values()), default=newest.seq):
+        if (age_s := _age_s(log, since)) <= _OPEN_S:
+            return
+        text = (
+            f"A transaction that is streamed has not ended for {format_duration(age_s)}, and keeps the change"
+            f" log from segment {since} on: pg_stat_activity or pg_prepared_xacts shows which."
+        )
+        yield Problem("open_transaction", text)
+
+
+def _age_s(log: ChangeLog, seq: int) -> float:
+    """Of a segment, in seconds; 0 where retention has removed it meanwhile."""
+    try:
+        return time.time() - log.storage.modified(segment_name(seq))
+    except FileNotFoundError:
+        return 0.0
 
 
 def _identity(storage: Storage) -> tuple[str, ...]:

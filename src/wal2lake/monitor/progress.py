@@ -34,7 +34,8 @@ class Progress:
     A state ends with ", silent" when its child should have said more since, and is "died" when its process is gone and
     did not say why; ``pipeline_doing`` says more of "starting". The ages tell how old the figures are,
     ``capture_reason`` what ended capture, ``pipeline_reason`` what the pipeline waits for, or what ended it.
-    ``lag_s`` is None where no pipeline runs that could tell.
+    ``lag_s`` is None where no pipeline runs that could tell. ``open_streams``: transactions that are streamed and have
+    not ended.
     """
 
     capture_state: str = _NOT_RUNNING
@@ -50,6 +51,7 @@ class Progress:
     lag_s: float | None = 0.0
     rows_read_per_s: float = 0.0
     bytes_read_per_s: float = 0.0
+    open_streams: int = 0
     tables: tuple[TableProgress, ...] = field(default=())
 
     @property
@@ -87,6 +89,7 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
         lag_s=applied.lag_s if measured else None,
         rows_read_per_s=applied.rows_read_per_s if measured else 0.0,
         bytes_read_per_s=applied.bytes_read_per_s if measured else 0.0,
+        open_streams=said.open_streams,
         tables=tuple(TableProgress(name=name, **vars(table)) for name, table in sorted(applied.tables.items())),
     )
 

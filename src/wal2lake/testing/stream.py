@@ -9,13 +9,18 @@ from wal2lake.lsn import LSN
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import (
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     PgoutputMessage,
+    Prepare,
     Relation,
     RelationColumn,
+    RollbackPrepared,
     StreamCommit,
+    StreamPrepare,
     StreamStart,
     StreamStop,
     Update,
@@ -54,6 +59,25 @@ class ScriptedStream:
     def stream_commit(self, xid: int, commit_ts: int = 0) -> bytes:
         """Stream Commit; afterwards ``lsn`` is its end_lsn."""
         return self.message(StreamCommit(xid, 0, self.lsn, LSN(self.lsn + self.step), commit_ts))
+
+    def prepare(self, xid: int, *changes: PgoutputMessage) -> list[bytes]:
+        """Begin Prepare, the changes, Prepare; afterwards ``lsn`` is the Prepare's end_lsn."""
+        at = LSN(self.lsn + self.step * (len(changes) + 1))
+        end = LSN(at + self.step)
+        began = self.message(BeginPrepare(at, end, 0, xid, f"g{xid}"))
+        return [began, *map(self.message, changes), self.message(Prepare(0, at, end, 0, xid, f"g{xid}"))]
+
+    def stream_prepare(self, xid: int) -> bytes:
+        """Stream Prepare; afterwards ``lsn`` is its end_lsn."""
+        return self.message(StreamPrepare(0, self.lsn, LSN(self.lsn + self.step), 0, xid, f"g{xid}"))
+
+    def commit_prepared(self, xid: int, commit_ts: int = 0) -> bytes:
+        """Commit Prepared; afterwards ``lsn`` is its end_lsn."""
+        return self.message(CommitPrepared(0, self.lsn, LSN(self.lsn + self.step), commit_ts, xid, f"g{xid}"))
+
+    def rollback_prepared(self, xid: int) -> bytes:
+        """Rollback Prepared; afterwards ``lsn`` is its rollback_end_lsn."""
+        return self.message(RollbackPrepared(0, self.lsn, LSN(self.lsn + self.step), 0, 0, xid, f"g{xid}"))
 
     def transaction(self, *changes: PgoutputMessage, commit_ts: int = 0) -> list[bytes]:
         """Begin, the changes, Commit; afterwards ``lsn`` is the Commit's end_lsn."""
