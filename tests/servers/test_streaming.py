@@ -65,6 +65,8 @@ def test_prepared_transactions_are_captured(versioned: EmbeddedPostgres, tmp_pat
         assert len(world.log.prepared()) == (2 if two_phase else 0)
         with world.capturing(Capture(config)):
             world.sql(f"COMMIT PREPARED '{world.name} 30000'")
+            world.await_durable(world.wal_end())
+        with world.capturing(Capture(replace(config, source=replace(source, two_phase=False)))):
             world.sql(f"COMMIT PREPARED '{world.name} 50000'")
             world.await_durable(world.wal_end())
         assert world.errors == []
