@@ -84,11 +84,30 @@ def _escaped(name: str) -> str:
     return re.sub(rb"[^A-Za-z0-9_.-]", lambda found: b"~%02X" % ord(found[0]), name.encode()).decode()
 
 
+def _field(value: Any) -> str:
+    """As record_out writes an attribute."""
+    text = _text(value)
+    if text is None or (text and not re.search(r'[\s,()"\\]', text)):
+        return text or ""
+    return '"' + re.sub(r'(["\\])', r"\1\1", text) + '"'
+
+
+def _element(value: Any) -> str:
+    """As array_out writes an element."""
+    text = str(_text(value))
+    if text and text.upper() != "NULL" and not re.search(r'[\s,{}"\\]', text):
+        return text
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
 def _text(value: Any) -> str | None:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC)
-    if isinstance(value, dict):  # an interval
-        value = " ".join(map(str, value.values()))
+    if isinstance(value, dict):
+        interval = "microseconds" in value
+        value = " ".join(map(str, value.values())) if interval else f"({','.join(map(_field, value.values()))})"
+    if isinstance(value, list):
+        value = f"{{{','.join('NULL' if each is None else _element(each) for each in value)}}}"
     if isinstance(value, bytes):
         value = f"\\x{value.hex()}"
     return None if value is None else str(value)

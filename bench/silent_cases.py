@@ -425,6 +425,14 @@ def _types() -> Iterator[Case]:
         PLAIN,
         pair + made.format("pair", "'(1,2)'"),
         ("ALTER TYPE pair DROP ATTRIBUTE y", LAST),
+        quarantined=True,
+    )
+    yield Case(
+        "an attribute is renamed",
+        PLAIN,
+        pair + made.format("pair", "'(1,2)'"),
+        ("ALTER TYPE pair RENAME ATTRIBUTE y TO z", LAST),
+        quarantined=True,
     )
     yield Case(
         "an attribute is added, silence",

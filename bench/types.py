@@ -64,6 +64,7 @@ class Group:
 
 GROUPS = (
     Group("both", cases.BINARY_TOO),
+    Group("made", cases.MADE),
     Group("text", cases.TEXT_ALONE, WAYS[:2]),
     Group("shapes", cases.SHAPES, WAYS[:2], seeded=True),
     Group("placeless", cases.PLACELESS, policy="null"),

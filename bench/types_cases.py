@@ -91,32 +91,84 @@ BINARY_TOO: Final[dict[str, list[str]]] = {
     "text[][][]": ['{{{"a}",b},{c,NULL}}}', "{}"],
     "numbers": ["{1,2,NULL}", "{}"],
 }  # fmt: skip
+# The same of what the catalog tells of, and of times, amounts, transaction ids and ranges.
+MADE: Final[dict[str, list[str]]] = {
+    "time": ["00:00:00", "23:59:59.999999", "24:00:00", "12:34:56.7", "00:00:00.000001", "01:02:03"],
+    "time(3)": ["12:34:56.789", "24:00:00"],
+    "time[]": ["{00:00:00,24:00:00,NULL,12:34:56.789}", "{}"],
+    "timetz": ["00:00:00+00", "23:59:59.999999-15:59:59", "24:00:00+15:59", "01:02:03.4+05:30", "12:00:00-08"],
+    "timetz[]": ["{00:00:00+00,NULL,23:59:59.999999-15:59:59}"],
+    "money": ["12.34", "-0.01", "0", "1234567.89", "-92233720368547758.08", "92233720368547758.07"],
+    "money[]": ["{12.34,NULL,-1234.5}", "{}"],
+    "xid": ["0", "4294967295"],
+    "cid": ["7"],
+    "xid8": ["0", "18446744073709551615", "9223372036854775808"],
+    "xid8[]": ["{18446744073709551615,NULL}"],
+    "int4range": ["empty", "[1,10)", "(,)", "(,5]", "[-2147483648,)", "[7,7]"],
+    "int8range": ["empty", "[-9223372036854775808,9223372036854775806]", "(,)"],
+    "daterange": ["empty", "[2024-02-29,2024-03-01)", "[0001-01-01,)", "(,)"],
+    "tsrange": ['["2024-01-01 00:00:00.5","2024-02-01 00:00:00"]', "empty", '(,"1582-10-10 12:00:00")'],
+    "tstzrange": ['["2024-01-01 00:00:00+00","9999-12-31 23:59:59.999999+00")', "empty", "(,)"],
+    "int4range[]": ['{"[1,10)",empty,NULL,"(,)"}', "{}"],
+    "int4multirange": ["{}", "{[1,3),[5,7)}", "{(,)}", "{(,1),[9,)}"],
+    "tstzmultirange": ['{["2024-01-01 00:00:00+00","2024-02-01 00:00:00+00"),["2025-01-01 00:00:00+00",)}', "{}"],
+    "int4multirange[]": ['{"{[1,3),[5,7)}",NULL,"{}"}', "{}"],
+    "mood": ["happy", "très sad", 'q"\\,{}'],
+    "mood[]": ['{happy,"très sad",NULL}', "{}"],
+    "mood[][]": ['{{happy,NULL},{"très sad",happy}}', "{}"],
+    "temper": ["happy"],
+    "tempers": ["{happy,NULL}", "{}"],
+    "temper[]": ["{happy,NULL}"],
+    "pair": ['(1,"a b")', "(,)", '(2,"")', '(3,"q""q\\\\z,()[]{}")', '(4,"line\nbreak\ttab")', "(5,)", "(6,é😀)"],
+    "pair[]": ['{"(1,\\"a b\\")",NULL,"(,)"}', "{}"],
+    "pair[][]": ['{{"(1,a)",NULL},{"(,)","(2,b)"}}', "{}"],
+    "couple": ['(7,"x y")', "(,)"],
+    '"Od d"."na""me, {}"': ['(1,t,"(2,z)")', "(,,)", '(,f,"(,)")'],
+    "single": ["(1)", "()"],
+    "everything": [
+        r'(t,1.5,-0,12.34,"x  ",\\x00ff,2024-02-29,"2024-01-01 00:00:00.5+00",12:34:56,"1 mon -1 day","{1,NULL}",'
+        r'"{{a,""b c""},{NULL,d}}","[1,10)","{[1,3),[5,7)}","(1,""a b"")","{""(2,c)"",NULL}",happy,5,10.0.0.1/8,'
+        r"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11)",
+        "(" + "," * 19 + ")",
+        "(f,NaN,Infinity" + "," * 17 + ")",
+    ],
+    "everything[]": ["{}", '{"(f,-Infinity,1e-45' + "," * 17 + ')",NULL}'],
+    "floats": ["[0.1,1e300]", "empty", "(,-0)", "(-Infinity,NaN]"],
+    "floats[]": ['{"[0.1,1e300]",NULL,empty}'],
+    "textrange": ['["a b","q""q")', "empty", '["",a]', "(,)"],
+    "pairs_range": ['["(1,""a b"")","(2,b)"]', "empty", '(,"(9,)")'],
+    "span": ["[3,5)", "empty"],
+}  # fmt: skip
 # Their text is what they land as, or what it is read from.
 TEXT_ALONE: Final[dict[str, list[str]]] = {
     "numeric": ["0", "1.50", "NaN", "1e100", "-0.000000000000000000000000000000000000000001", _THOUSAND],
     "numeric(50,3)": ["1" * 47 + ".125", "NaN"],
-    "time": ["00:00:00", "23:59:59.999999", "24:00:00"],
-    "timetz": ["00:00:00+00", "23:59:59.999999-15:59:59"],
-    "money": ["12.34", "-0.01"],
     "bit(5)": ["10101", "00000"],
     "bit varying": ["", "101"],
     "inet": ["10.0.0.1/8", "::1", "0.0.0.0/0"],
     "cidr": ["10.0.0.0/8"],
     "macaddr": ["08:00:2b:01:02:03"],
     "macaddr8": ["08:00:2b:01:02:03:04:05"],
-    "int4range": ["empty", "[1,10)", "(,)"],
     "numrange": ["empty", "[1.5,10)", "(,5]"],
-    "tstzrange": ['["2024-01-01 00:00:00+00",infinity)', "empty"],
     "point": ["(1,2)", "(-0,1e300)"],
     "tsvector": ["a fat cat", ""],
     "pg_lsn": ["0/0", "FFFFFFFF/FFFFFFFF"],
-    "mood": ["happy", "très sad"],
-    "pair": ['(1,"a b")', "(,)"],
     "cents": ["12.34", "0"],
+    "nummultirange": ["{}", "{[1.5,2.50),[3,)}"],
+    "numrange[]": ['{"[1.5,2.50)",NULL}'],
+    "mixed": ['("(1,2)",1.50,$5.00)', "(,,)", "(,NaN,)"],
+    "mixed[]": ['{"(\\"(1,2)\\",1e100,)",NULL}'],
+    "twins": ["(1,2)"],
+    "tsquery": ["'fat' & 'rat'"],
+    "circle": ["<(1,2),3>"],
+    "box[]": ["{(1,1),(0,0)}"],
+    "regclass": ["pg_class"],
+    "regtype[]": ["{int4,text}"],
+    "tid": ["(0,1)"],
+    "jsonpath": ['$."a"'],
+    '"char"': ["c", ""],
     "numeric[]": ["{1.50,NaN,1e100,NULL}", "{}"],
     "inet[]": ["{10.0.0.1/8,::1}"],
-    "int4range[]": ['{"[1,10)",empty,NULL}'],
-    "mood[]": ['{happy,"très sad",NULL}'],
 }
 # Arrays of several shapes land as text, once the table was read with both.
 SHAPES: Final[dict[str, list[str]]] = {"integer[]": ["{1}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{}"]}
@@ -132,12 +184,20 @@ PLACELESS: Final[dict[str, list[str]]] = {
     "date[]": ["{infinity,2024-01-01,NULL}", "{10000-01-01}", "{}"],
     "timestamptz[]": ['{"0044-03-15 12:00:00+00 BC",infinity,"2024-01-01 00:00:00+00"}'],
     "numeric(12,2)[]": ["{NaN,1.00}", "{NULL}"],
+    "tstzrange": ['["2024-01-01 00:00:00+00",infinity)', "empty", "[-infinity,infinity]"],
+    "daterange": ["[0044-03-15 BC,2024-01-01)", "[2024-01-01,10000-01-01)"],
+    "datemultirange": ["{[-infinity,2024-01-01),[2024-02-01,infinity)}"],
+    "dated": ["(infinity,NaN,infinity)", "(2024-01-01,1.00,1 day)", "(0001-12-31 BC,,)"],
+    "dated[]": ['{"(infinity,NaN,-infinity)",NULL}', "{}"],
     "timestamp[][]": ['{{infinity,"2024-01-01 00:00:00"},{NULL,"2024-01-01 00:00:00.5"}}', "{}"],
 }
 # Numerics of any precision, by the policy for them: what each has a place for, and where it says so what it has not.
 NUMERICS: Final[dict[str, list[str]]] = {
     "numeric": ["0", "1.50", "-0.000000001", "9" * 29 + ".999999999", "-" + "9" * 29, "1.5" + "0" * 400, "10000"],
     "numeric[]": ["{1.50,NULL,-0.1}", "{}"],
+    "numrange": ["[1.5,10)", "empty", "(,-0.000000001]"],
+    "nummultirange": ["{[1.5,2.50),[3,)}"],
+    "mixed": ["(,1.50,$5.00)"],
     "numeric(50,3)": ["1.125", "-99999999999999999999999999999.999"],
 }
 DOUBLES: Final[dict[str, list[str]]] = {
@@ -153,6 +213,8 @@ DOUBLES: Final[dict[str, list[str]]] = {
         "1" * 300 + "." + "2" * 700,
     ],
     "numeric[]": ["{1.50,NaN,NULL,0.1}", "{}"],
+    "numrange": ["[1.5,1e100)", "empty", "(,0.1]"],
+    "mixed": ["(,0.1,)"],
 }
 NUMERICS_PLACELESS: Final[dict[str, list[str]]] = {
     "numeric": ["NaN", "Infinity", "-Infinity", "1e100", "0.0000000001", _THOUSAND, "9" * 30, "1"],
@@ -160,7 +222,15 @@ NUMERICS_PLACELESS: Final[dict[str, list[str]]] = {
 }
 DOUBLES_PLACELESS: Final[dict[str, list[str]]] = {"numeric": ["1e400", "-1e400", "1", "Infinity"]}
 PREPARE: Final = """
-CREATE TYPE mood AS ENUM ('happy', 'très sad'); CREATE TYPE pair AS (a int, b text);
+CREATE TYPE mood AS ENUM ('happy', 'très sad', 'q"\\,{}'); CREATE TYPE pair AS (a int, b text);
 CREATE DOMAIN cents AS numeric(10,2); CREATE DOMAIN whole AS integer; CREATE DOMAIN label AS text;
-CREATE DOMAIN numbers AS integer[];
+CREATE DOMAIN numbers AS integer[]; CREATE DOMAIN temper AS mood; CREATE DOMAIN tempers AS mood[];
+CREATE DOMAIN couple AS pair; CREATE DOMAIN span AS int4range; CREATE TYPE single AS (a int);
+CREATE SCHEMA "Od d"; CREATE TYPE "Od d"."na""me, {}" AS ("we""ird, (na.me) {};=" int, "SELECT" boolean, "ä`b" pair);
+CREATE TYPE everything AS (o bool, r real, d double precision, n numeric(10,2), c char(3), b bytea, da date,
+    tz timestamptz, t time, i interval, a int[], m text[][], ra int4range, mr int4multirange, p pair, ps pair[],
+    mo mood, w whole, ip text, u uuid);
+CREATE TYPE floats AS RANGE (subtype = float8); CREATE TYPE textrange AS RANGE (subtype = text, collation = "C");
+CREATE TYPE pairs_range AS RANGE (subtype = pair); CREATE TYPE mixed AS (p point, n numeric, m money);
+CREATE TYPE twins AS (a int, "A" int); CREATE TYPE dated AS (d date, n numeric(5,2), i interval);
 """

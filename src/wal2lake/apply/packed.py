@@ -1,4 +1,4 @@
-"""Lists and structs as bytes: two values are the same bytes exactly when they are the same value, bit for bit.
+"""Lists, structs and maps as bytes: two values are the same bytes exactly when they are the same value, bit for bit.
 
 Arrow cannot index nested values. Each value tells its length, and NULL is a length of its own, so none runs into the
 next.
@@ -16,7 +16,7 @@ _NULL: Final = -1
 
 
 def is_nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_struct(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
 def packed(array: pa.Array) -> pa.BinaryArray:
@@ -27,7 +27,9 @@ def packed(array: pa.Array) -> pa.BinaryArray:
 
 
 def _packed(array: pa.Array) -> pa.BinaryArray:
-    """Length and bytes of each value."""
+    """Length and bytes of each value; a map is the list of its pairs, in the order in which they come."""
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     kind = array.type
     if pa.types.is_list(kind):
         body = _joined(array)

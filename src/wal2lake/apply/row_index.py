@@ -87,17 +87,36 @@ def take_values(column: pa.ChunkedArray, places: pa.Array) -> pa.ChunkedArray:
     size = np.cumsum(pa.array(_sizes(whole)).take(places).fill_null(0).to_numpy())
     cuts = np.searchsorted(size, np.arange(TAKE_BYTES, size[-1] if len(size) else 0, TAKE_BYTES))
     bounds = pairwise([0, *np.unique(cuts).tolist(), len(places)])
-    pieces = [whole.take(places.slice(start, stop - start)).cast(column.type) for start, stop in bounds]
+    pieces = [_narrow(whole.take(places.slice(start, stop - start)), column.type) for start, stop in bounds]
     return pa.chunked_array(pieces, column.type)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """The type with offsets of 64 bits, where it has any."""
+    """The type with offsets of 64 bits, where it has any; of a map the list of its pairs."""
+    if pa.types.is_map(kind):
+        pair = [pa.field("key", _wide(kind.key_type), nullable=False), ("value", _wide(kind.item_type))]
+        return pa.large_list(pa.struct(pair))
     if pa.types.is_list(kind):
         return pa.large_list(_wide(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _wide(field.type)) for field in kind])
     return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The reverse; Arrow makes no map of a list."""
+    if pa.types.is_map(kind):
+        lists = array.cast(pa.list_(array.type.value_type))
+        pairs = _narrow(lists.values, pa.struct([kind.key_field, kind.item_field]))
+        return pa.Array.from_buffers(kind, len(lists), lists.buffers()[:2], offset=lists.offset, children=[pairs])
+    if pa.types.is_list(kind):
+        lists = array.cast(pa.list_(array.type.value_type))
+        elements = _narrow(lists.values, kind.value_type)
+        return pa.Array.from_buffers(kind, len(lists), lists.buffers()[:2], offset=lists.offset, children=[elements])
+    if pa.types.is_struct(kind):
+        fields = [_narrow(array.field(place), field.type) for place, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
+    return array.cast(kind)
 
 
 def _sizes(array: pa.Array) -> Ids:

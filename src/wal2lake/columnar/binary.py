@@ -57,6 +57,12 @@ def oid(cells: Cells, arrow: pa.DataType) -> pa.Array:
     return fixed(integers(cells, "u4").astype(np.int64), arrow)
 
 
+def xid8(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """Unsigned 64 bits."""
+    values = integers(cells, "u8")
+    return fixed(np.column_stack([values, np.zeros_like(values)]), arrow)
+
+
 def date(cells: Cells, arrow: pa.DataType) -> pa.Array:
     """Days since 2000-01-01; the smallest and greatest are -infinity and infinity."""
     days = integers(cells, "i4").astype(np.int64) + EPOCH_DAYS
@@ -183,6 +189,7 @@ BINARY: Final[Mapping[str, Decoder]] = {
     "int4": number("i4"),
     "int8": number("i8"),
     "oid": oid,
+    "xid8": xid8,
     "float4": number("f4"),
     "float8": number("f8"),
     "numeric": numeric,

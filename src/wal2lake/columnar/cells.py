@@ -32,12 +32,19 @@ class ShapeError(UnrepresentableError):
 
 class CellFault(Exception):
     """Cell ``index`` is malformed, or has no place in the column's lake type (``unrepresentable``; ``shape``: for it is
-    an array of another shape).
+    an array of another shape), or its type was ``changed`` since its column was given one.
 
     ``hint``: its cure, where it has one of its own."""
 
     def __init__(
-        self, index: int, reason: str, hint: str | None = None, *, unrepresentable: bool = False, shape: bool = False
+        self,
+        index: int,
+        reason: str,
+        hint: str | None = None,
+        *,
+        unrepresentable: bool = False,
+        shape: bool = False,
+        changed: bool = False,
     ) -> None:
         super().__init__(reason)
         self.index = index
@@ -45,6 +52,7 @@ class CellFault(Exception):
         self.hint = hint
         self.unrepresentable = unrepresentable
         self.shape = shape
+        self.changed = changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def text_array(element: Decoder, kind: pa.DataType) -> Decoder:
 
     def decode(cells: Cells, arrow: pa.DataType) -> pa.Array:
         levels, elements = _split(cells, depth_of(arrow, kind))
-        return _nested(levels, elements, element, arrow, kind)
+        return nested(levels, elements, element, arrow, kind)
 
     return decode
 
@@ -56,12 +56,12 @@ def binary_array(element: Decoder, kind: pa.DataType, oid: int, width: int | Non
         sizes = _sizes(cells, depth, oid)
         levels = _levels(sizes)
         elements = _walk(cells, np.prod(sizes, axis=0), depth, width)
-        return _nested(levels, elements, element, arrow, kind)
+        return nested(levels, elements, element, arrow, kind)
 
     return decode
 
 
-def _nested(
+def nested(
     levels: Sequence[Offsets], elements: Cells, element: Decoder, arrow: pa.DataType, kind: pa.DataType
 ) -> pa.Array:
     """The elements decoded, below as many lists; a fault is the array's that has the element."""
@@ -117,7 +117,7 @@ def _split(cells: Cells, depth: int) -> tuple[list[Offsets], Cells]:
     text = np.frombuffer(data or b"", np.uint8)
     at = np.frombuffer(offsets, np.int32).astype(np.int64)
     start, end = at[:-1], at[1:]
-    escaping = _escaping(text)
+    escaping = escaping_slashes(text)
     quotes = np.setdiff1d(np.flatnonzero(text == _QUOTE), escaping + 1, assume_unique=True)
     cells.refuse((np.searchsorted(quotes, end) - np.searchsorted(quotes, start)) % 2, _NO_ARRAY)
     _refuse_at(cells, end, escaping[np.searchsorted(quotes, escaping) % 2 == 0])
@@ -156,7 +156,7 @@ def _refuse_at(cells: Cells, end: Positions, positions: Positions) -> None:
         raise CellFault(int(np.searchsorted(end, positions[0], "right")), _NO_ARRAY)
 
 
-def _escaping(text: npt.NDArray[np.uint8]) -> Positions:
+def escaping_slashes(text: npt.NDArray[np.uint8]) -> Positions:
     """Where a backslash stands for what follows it: every other one of a run."""
     slashes = np.flatnonzero(text == _SLASH)
     places = np.arange(len(slashes))
@@ -209,19 +209,27 @@ def _elements(
     count = np.searchsorted(quotes, after) - np.searchsorted(quotes, first)
     wrong = (count != 2 * quoted) | (quoted & ((text[after - 1] != _QUOTE) | (after - first < 2)))
     _refuse_at(cells, end, first[wrong])
-    first, after = first + quoted, after - quoted
-    if len(escaping):
+    source, start, length = pieces(cells, text, escaping, first + quoted, after - quoted)
+    found = Cells(source, start, length, cells.unrepresentable)
+    null = ~quoted & (found.length == len("NULL")) & (found.window() & 0xFFFFFFFF == _NULL)
+    return replace(found, length=found.length * ~null, null=null) if null.any() else found
+
+
+def pieces(
+    cells: Cells, text: npt.NDArray[np.uint8], removed: Positions, first: Positions, after: Positions
+) -> tuple[ByteBuffer, Positions, Positions]:
+    """A buffer of ``text`` without the bytes at ``removed``; in it, where what stood at ``first`` … ``after`` begins,
+    and how long it is."""
+    if len(removed):
         kept = np.ones(len(text), np.bool_)
-        kept[escaping] = False
+        kept[removed] = False
         text = text[kept]
-        first, after = first - np.searchsorted(escaping, first), after - np.searchsorted(escaping, after)
+        first, after = first - np.searchsorted(removed, first), after - np.searchsorted(removed, after)
     padded = np.zeros(len(text) + 2 * MARGIN, np.uint8)
     padded[MARGIN:-MARGIN] = text
     source = ByteBuffer(pa.py_buffer(padded))
     source.ascii = cells.source.ascii
-    found = Cells(source, first + MARGIN, after - first, cells.unrepresentable)
-    null = ~quoted & (found.length == len("NULL")) & (found.window() & 0xFFFFFFFF == _NULL)
-    return replace(found, length=found.length * ~null, null=null) if null.any() else found
+    return source, first + MARGIN, after - first
 
 
 # -- binary
@@ -267,7 +275,7 @@ def _walk(cells: Cells, count: Positions, depth: int, width: int | None) -> Cell
     begin = cells.start + np.where(count > 0, 12 + 8 * depth, 12)
     found = None if width is None else _of_one_width(cells, begin, count, width)
     if found is None:
-        found = _one_after_another(cells, begin, count)
+        found = one_after_another(cells, begin, count)
     return found
 
 
@@ -283,8 +291,10 @@ def _of_one_width(cells: Cells, begin: Positions, count: Positions, width: int) 
     return Cells(cells.source, at + 4, length, cells.unrepresentable)
 
 
-def _one_after_another(cells: Cells, begin: Positions, count: Positions) -> Cells:
-    """The n-th elements of all arrays together, for n from 0 on, while there are more than a few."""
+def one_after_another(cells: Cells, begin: Positions, count: Positions, reason: str = _NO_ARRAY) -> Cells:
+    """Values behind their lengths (−1: NULL), ``count`` in each cell from ``begin`` on, and nothing else.
+
+    The n-th of all cells together, for n from 0 on, while there are more than a few."""
     first, position = np.cumsum(count) - count, begin.copy()
     start, length = np.zeros((2, count.sum()), np.int64)
     null = np.zeros(len(start), np.bool_)
@@ -302,7 +312,7 @@ def _one_after_another(cells: Cells, begin: Positions, count: Positions) -> Cell
     for cell in going.tolist():
         position[cell] = _alone(cells, int(position[cell]), slice(first[cell] + place, first[cell] + count[cell]),
                                 (start, length, null), int(cells.end[cell]))  # fmt: skip
-    cells.refuse(position != cells.end, _NO_ARRAY)
+    cells.refuse(position != cells.end, reason)
     return Cells(cells.source, start, length, cells.unrepresentable, null if null.any() else None)
 
 

@@ -179,17 +179,28 @@ def _is_out_of_range(cells: Cells) -> Mask:
 
 _NIBBLES: Final = np.full(256, 0xFF, np.uint8)
 _NIBBLES[list(b"0123456789abcdef")] = range(16)
+_LARGE: Final = np.full(256, 0xFF, np.uint8)
+_LARGE[list(b"0123456789ABCDEF")] = range(16)
 _NO_HEX = "it is no bytea in hex form"
 
 
 def bytea(cells: Cells, arrow: pa.DataType) -> pa.Array:
     r"""\x and two hexadecimal digits per byte."""
-    odd = (cells.length < 2) | (cells.length % 2 == 1) | (cells.window() & 0xFFFF != _HEX_PREFIX)
-    cells.refuse(odd, _NO_HEX)
-    offsets_buffer, data = cells.without(2).gathered()
-    offsets, nibbles = np.frombuffer(offsets_buffer, np.int32), _NIBBLES[np.frombuffer(data, np.uint8)]
+    cells.refuse((cells.length < 2) | (cells.window() & 0xFFFF != _HEX_PREFIX), _NO_HEX)
+    return _hexadecimal(cells.without(2), arrow, _NIBBLES, _NO_HEX)
+
+
+def geometry(cells: Cells, arrow: pa.DataType) -> pa.Array:
+    """EWKB of PostGIS: two hexadecimal digits per byte, the letters large."""
+    return _hexadecimal(cells, arrow, _LARGE, "it is no geometry in hex form")
+
+
+def _hexadecimal(cells: Cells, arrow: pa.DataType, digits: npt.NDArray[np.uint8], reason: str) -> pa.Array:
+    cells.refuse(cells.length % 2, reason)
+    offsets_buffer, data = cells.gathered()
+    offsets, nibbles = np.frombuffer(offsets_buffer, np.int32), digits[np.frombuffer(data, np.uint8)]
     if nibbles.max(initial=0) > 15:
-        cells.refuse(offsets[1:] > (nibbles > 15).argmax(), _NO_HEX)
+        cells.refuse(offsets[1:] > (nibbles > 15).argmax(), reason)
     content = pa.py_buffer((nibbles[0::2] << 4) | nibbles[1::2])
     return pa.Array.from_buffers(arrow, len(cells), [None, pa.py_buffer(offsets // 2), content])
 
@@ -208,6 +219,7 @@ TEXT: Final[Mapping[str, Decoder]] = {
     "oid": oid,
     "float4": number,
     "float8": number,
+    "xid8": number,
     "numeric": numeric,
     "any numeric": any_numeric,
     "interval": interval,
@@ -217,6 +229,7 @@ TEXT: Final[Mapping[str, Decoder]] = {
     "text": string,
     "jsonb": string,
     "uuid": string,
+    "geometry": geometry,
     "output": string,
 }
 NULL_AWARE: Final = frozenset((number, oid, time, string))

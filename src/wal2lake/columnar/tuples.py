@@ -20,7 +20,7 @@ from wal2lake.columnar.cells import CellFault, Cells, Decoder, Policy, ShapeErro
 from wal2lake.columnar.decoders import binary_decoder, text_decoder
 from wal2lake.columnar.text import NULL_AWARE
 from wal2lake.columnar.types import ColumnType, TableColumn
-from wal2lake.errors import RESYNC, UnrepresentableError
+from wal2lake.errors import RESYNC, SchemaChangeError, UnrepresentableError
 
 NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
 _NO_PLACE_CURE: Final = 'Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.'
@@ -141,6 +141,9 @@ def _decode(
     except CellFault as error:
         fault = error
     row = fault.index if rows is None else int(rows[fault.index])
+    if fault.changed:
+        lsn = messages.lsn_of(row)
+        raise SchemaChangeError(fault.reason, hint=RESYNC, relation=messages.relation, column=column.name, lsn=lsn)
     if fault.unrepresentable:
         raise (ShapeError if fault.shape else UnrepresentableError)(
             f"{fault.reason} has no place in the lake type {column.type.arrow}.",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from wal2lake.names import qualified
+from wal2lake.user_types import UserType
 
 if TYPE_CHECKING:
     from wal2lake.pgoutput.messages import Relation, Type
@@ -30,9 +31,13 @@ NUMERIC_OID: Final = 1700
 DECIMAL_DIGITS: Final = 38
 NO_TYPMOD: Final = -1
 FIRST_EDITION: Final = 1  # scalars; all else is output text
-EDITION: Final = 3  # the newest; 2: arrays are lists; 3: intervals are structs
+EDITION: Final = 4  # the newest; 2: arrays are lists; 3: intervals are structs; 4: ranges, composites, times, …
+_LISTS: Final = 2  # the edition of arrays
+_USER_TYPES: Final = 4  # … and of types that the catalog tells of
 
 INTERVAL: Final = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("microseconds", pa.int64())])
+TIMETZ: Final = pa.struct([("microseconds", pa.int64()), ("utc_offset", pa.int32())])
+HSTORE: Final = pa.map_(pa.string(), pa.string())
 
 # OID, name in pg_catalog, codec (the pair of decoders in text.py and binary.py), Arrow type.
 _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
@@ -44,6 +49,8 @@ _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
     (23, "int4", "int4", pa.int32()),
     (25, "text", "text", pa.string()),
     (26, "oid", "oid", pa.int64()),
+    (28, "xid", "oid", pa.int64()),
+    (29, "cid", "oid", pa.int64()),
     (114, "json", "text", pa.string()),
     (142, "xml", "text", pa.string()),
     (700, "float4", "float4", pa.float32()),
@@ -51,12 +58,16 @@ _TABLE: Final[tuple[tuple[int, str, str, pa.DataType], ...]] = (
     (1042, "bpchar", "text", pa.string()),
     (1043, "varchar", "text", pa.string()),
     (1082, "date", "date", pa.date32()),
+    (1083, "time", "time", pa.int64()),
     (1114, "timestamp", "timestamp", pa.timestamp("us")),
     (1184, "timestamptz", "timestamptz", pa.timestamp("us", tz="UTC")),
     (1186, "interval", "interval", INTERVAL),
+    (1266, "timetz", "timetz", TIMETZ),
     (2950, "uuid", "uuid", pa.string()),
     (3802, "jsonb", "jsonb", pa.string()),
+    (5069, "xid8", "xid8", pa.decimal128(20, 0)),
 )
+_MONEY_OID: Final = 790  # its scale is the locale's
 # Since edition 2: OID and name of the array, OID of its elements; of types without a row, they are output text.
 ARRAY_TYPES: Final[tuple[tuple[int, str, int], ...]] = (
     (143, "_xml", 142),
@@ -113,15 +124,59 @@ ARRAY_TYPES: Final[tuple[tuple[int, str, int], ...]] = (
     (3913, "_daterange", 3912),
     (3927, "_int8range", 3926),
     (4073, "_jsonpath", 4072),
+    (4192, "_regcollation", 4191),
+    (2207, "_regprocedure", 2202),
+    (2208, "_regoper", 2203),
+    (2209, "_regoperator", 2204),
+    (2210, "_regclass", 2205),
+    (2211, "_regtype", 2206),
+    (3735, "_regconfig", 3734),
+    (3770, "_regdictionary", 3769),
+    (4090, "_regnamespace", 4089),
+    (4097, "_regrole", 4096),
+    (6150, "_int4multirange", 4451),
+    (6151, "_nummultirange", 4532),
+    (6152, "_tsmultirange", 4533),
+    (6153, "_tstzmultirange", 4534),
+    (6155, "_datemultirange", 4535),
+    (6157, "_int8multirange", 4536),
 )  # _box is not among them: a semicolon stands between its elements
+# OID and name of a range, OID of its multirange and of its bounds.
+RANGE_TYPES: Final[tuple[tuple[int, str, int, int], ...]] = (
+    (3904, "int4range", 4451, 23),
+    (3906, "numrange", 4532, NUMERIC_OID),
+    (3908, "tsrange", 4533, 1114),
+    (3910, "tstzrange", 4534, 1184),
+    (3912, "daterange", 4535, 1082),
+    (3926, "int8range", 4536, 20),
+)
+_BOUNDS: Final = {oid: bound for oid, _, _, bound in RANGE_TYPES}
+_RANGES: Final = {multirange: oid for oid, _, multirange, _ in RANGE_TYPES}
 _BY_OID: Final = {oid: (codec, arrow) for oid, _, codec, arrow in _TABLE}
-_SINCE: Final = {1186: 3}  # in which edition a row came, if not in the first
+# In which edition a row came, if not in the first (of arrays: not in the second).
+_SINCE: Final = {1186: 3} | dict.fromkeys(
+    (28, 29, 1083, 1266, 5069, *(oid for oid, _, element in ARRAY_TYPES if element in _RANGES or 2202 <= element <= 2206
+                                or element in (3734, 3769, 4089, 4096, 4191))), 4
+)  # fmt: skip
 _ELEMENTS: Final = {oid: element for oid, _, element in ARRAY_TYPES}
 _OID_BY_NAME: Final = {
     "numeric": NUMERIC_OID,
     **{name: oid for oid, name, _, _ in _TABLE},
     **{name: oid for oid, name, _ in ARRAY_TYPES},
+    **{name: oid for oid, name, _, _ in RANGE_TYPES},
+    **{name.replace("range", "multirange"): oid for _, name, oid, _ in RANGE_TYPES},
+    "money": _MONEY_OID,
 }
+_EXTENSIONS: Final[dict[str, tuple[str, pa.DataType]]] = {
+    "enum": ("text", pa.string()),
+    "citext": ("text", pa.string()),
+    "hstore": ("hstore", HSTORE),
+    "vector": ("vector", pa.list_(pa.float32())),
+    "halfvec": ("halfvec", pa.list_(pa.float32())),
+    "geometry": ("geometry", pa.binary()),
+}
+_MOST_LEVELS: Final = 16  # of types within types; what is deeper, or wider, is text
+_MOST_LEAVES: Final = 1000
 
 _SPARK: Final[dict[pa.DataType, str]] = {
     pa.bool_(): "BOOLEAN",
@@ -146,7 +201,8 @@ class TypeRules:
     ``edition``: what is in the type table since a later one does not count. ``dimensions``: of the columns that are
     declared with more than one. ``text``: columns that hold arrays of several shapes, and so land as output text.
     ``numeric``: what numerics become that decimal128 may not hold: "text", "double" or "decimal(p,s)". ``domains``: of
-    columns of a domain, its OID and the typmod of its base type, which the stream does not say.
+    columns of a domain, its OID and the typmod of its base type, which the stream does not say. ``user_types``: what
+    the catalog said of the types of which the columns are made. ``money_scale``: digits behind the point of a money.
     """
 
     edition: int = FIRST_EDITION
@@ -154,16 +210,16 @@ class TypeRules:
     text: tuple[str, ...] = ()
     numeric: str = "text"
     domains: tuple[tuple[str, int, int], ...] = ()
+    user_types: tuple[UserType, ...] = ()
+    money_scale: int = 2
 
     def column(self, name: str, type_oid: int, typmod: int, base_oid: int | None) -> ColumnType:
         """What the column ``name`` becomes; for the OIDs see ``column_type``."""
         if name in self.text:
             return output_text(type_oid, typmod)
         base_typmod = next((own for column, oid, own in self.domains if (column, oid) == (name, type_oid)), typmod)
-        found = column_type(
-            type_oid, base_typmod, base_oid, self.edition, dict(self.dimensions).get(name, 1), self.numeric
-        )
-        return replace(found, typmod=typmod)
+        found = _Lookup(self).find(base_oid or type_oid, base_typmod, dict(self.dimensions).get(name, 0))
+        return replace(found, oid=type_oid, typmod=typmod)
 
 
 FIRST_RULES: Final = TypeRules()
@@ -175,7 +231,8 @@ class ColumnType:
     """What a column of PostgreSQL type ``oid`` (with ``typmod``, −1: none) becomes.
 
     ``codec`` names the decoder; ``known`` is False when the column holds the type's output
-    text for want of a better type. ``element``: of the lists that an array becomes.
+    text for want of a better type. ``element``: of the lists that an array or a multirange becomes; ``parts``: of the
+    struct that a composite becomes, and the bound of a range.
     """
 
     oid: int
@@ -184,11 +241,19 @@ class ColumnType:
     arrow: pa.DataType
     known: bool
     element: ColumnType | None = None
+    parts: tuple[ColumnType, ...] = ()
 
     @property
     def binary(self) -> bool:
         """Its binary form can be decoded; else output text is the only form."""
-        return self.known and self.codec not in _TEXT_ALONE if self.element is None else self.element.binary
+        inner = self.parts if self.element is None else (self.element,)
+        return self.known and self.codec not in _TEXT_ALONE and all(kind.binary for kind in inner)
+
+    @property
+    def leaves(self) -> int:
+        """How many columns a file has for it."""
+        inner = self.parts if self.element is None else (self.element,)
+        return sum(kind.leaves for kind in inner) or 1
 
 
 def column_type(
@@ -201,22 +266,99 @@ def column_type(
 ) -> ColumnType:
     """Look the type up; ``base_oid`` is the base type of a domain, whose own typmod nobody sends. The rest as in
     TypeRules."""
-    oid = base_oid or type_oid
-    if oid == NUMERIC_OID:
-        arrow = _decimal(typmod)
-        if arrow is not None:
-            return ColumnType(type_oid, typmod, "numeric", arrow, known=True)
-        if numeric != "text":
-            return ColumnType(type_oid, typmod, "any numeric", numeric_type(numeric), known=True)
-    if oid in _BY_OID and edition >= _SINCE.get(oid, FIRST_EDITION):
-        return ColumnType(type_oid, typmod, *_BY_OID[oid], known=True)
-    if oid in _ELEMENTS and edition > FIRST_EDITION:
-        element = column_type(_ELEMENTS[oid], typmod, None, edition, numeric=numeric)
+    found = _Lookup(TypeRules(edition, numeric=numeric)).find(base_oid or type_oid, typmod, dimensions)
+    return replace(found, oid=type_oid)
+
+
+class _Lookup:
+    """Finds types by ``rules``; each once, so that a type made of others many times costs no more than those."""
+
+    def __init__(self, rules: TypeRules) -> None:
+        self._rules = rules
+        self._user_types = {kind.oid: kind for kind in rules.user_types} if rules.edition >= _USER_TYPES else {}
+        self._found: dict[tuple[int, int, int], ColumnType] = {}
+        self._levels = 0
+
+    def find(self, oid: int, typmod: int, dimensions: int = 0) -> ColumnType:
+        """What a value of the type becomes; ``dimensions``: of an array."""
+        wanted = oid, typmod, dimensions
+        if wanted not in self._found:
+            self._levels += 1
+            deep = self._levels > _MOST_LEVELS
+            found = None if deep else (self._built_in(*wanted) or self._of_users(*wanted))
+            self._levels -= 1
+            self._found[wanted] = output_text(oid, typmod) if found is None or found.leaves > _MOST_LEAVES else found
+        return self._found[wanted]
+
+    def _built_in(self, oid: int, typmod: int, dimensions: int) -> ColumnType | None:
+        rules = self._rules
+        if oid == NUMERIC_OID:
+            return _numeric(oid, typmod, rules.numeric)
+        if rules.edition < _SINCE.get(oid, FIRST_EDITION):
+            return None
+        if oid in _BY_OID:
+            return ColumnType(oid, typmod, *_BY_OID[oid], known=True)
+        if oid in _ELEMENTS and rules.edition >= _LISTS:
+            return self._array(oid, typmod, _ELEMENTS[oid], dimensions)
+        if rules.edition < _USER_TYPES:
+            return None
+        if oid == _MONEY_OID:
+            return ColumnType(oid, typmod, "money", pa.decimal128(19, rules.money_scale), known=True)
+        if oid in _BOUNDS:
+            return self._range(oid, _BOUNDS[oid])
+        return self._multirange(oid, _RANGES[oid]) if oid in _RANGES else None
+
+    def _of_users(self, oid: int, typmod: int, dimensions: int) -> ColumnType | None:
+        kind = self._user_types.get(oid)
+        if kind is None:
+            return None
+        if kind.kind in _EXTENSIONS:
+            return ColumnType(oid, typmod, *_EXTENSIONS[kind.kind], known=True)
+        if kind.kind == "composite":
+            return self._composite(kind)
+        if not kind.parts:
+            return None
+        part = kind.parts[0]
+        if kind.kind == "domain":
+            return self.find(part.type_oid, part.typmod, dimensions)
+        if kind.kind == "array":
+            return self._array(oid, typmod, part.type_oid, dimensions)
+        if kind.kind == "range":
+            return self._range(oid, part.type_oid)
+        return self._multirange(oid, part.type_oid) if kind.kind == "multirange" else None
+
+    def _array(self, oid: int, typmod: int, element_oid: int, dimensions: int) -> ColumnType:
+        element = replace(self.find(element_oid, typmod), oid=element_oid)
         lists = element.arrow
         for _ in range(max(dimensions, 1)):
             lists = pa.list_(lists)
-        return ColumnType(type_oid, typmod, "array", lists, known=True, element=element)
-    return output_text(type_oid, typmod)
+        return ColumnType(oid, typmod, "array", lists, known=True, element=element)
+
+    def _range(self, oid: int, bound_oid: int) -> ColumnType:
+        """A bound that is NULL is none; that of an empty range are NULL as well."""
+        bound = self.find(bound_oid, NO_TYPMOD)
+        flags = [(name, pa.bool_()) for name in ("lower_inc", "upper_inc", "empty")]
+        arrow = pa.struct([("lower", bound.arrow), ("upper", bound.arrow), *flags])
+        return ColumnType(oid, NO_TYPMOD, "range", arrow, known=True, parts=(bound,))
+
+    def _multirange(self, oid: int, range_oid: int) -> ColumnType:
+        element = self.find(range_oid, NO_TYPMOD)
+        return ColumnType(oid, NO_TYPMOD, "multirange", pa.list_(element.arrow), known=True, element=element)
+
+    def _composite(self, kind: UserType) -> ColumnType | None:
+        """None where a struct cannot have its attributes: without any, or by names that differ by case alone."""
+        if not kind.parts or len({part.name.lower() for part in kind.parts}) < len(kind.parts):
+            return None
+        parts = tuple(replace(self.find(*part[1:]), oid=part.type_oid) for part in kind.parts)
+        fields = [(part.name, found.arrow) for part, found in zip(kind.parts, parts, strict=True)]
+        return ColumnType(kind.oid, NO_TYPMOD, "composite", pa.struct(fields), known=True, parts=parts)
+
+
+def _numeric(oid: int, typmod: int, policy: str) -> ColumnType | None:
+    arrow = _decimal(typmod)
+    if arrow is not None:
+        return ColumnType(oid, typmod, "numeric", arrow, known=True)
+    return None if policy == "text" else ColumnType(oid, typmod, "any numeric", numeric_type(policy), known=True)
 
 
 def numeric_type(policy: str) -> pa.DataType:
@@ -249,8 +391,15 @@ def spark_ddl(arrow: pa.DataType) -> str:
     if pa.types.is_list(arrow):
         return f"ARRAY<{spark_ddl(arrow.value_type)}>"
     if pa.types.is_struct(arrow):
-        return f"STRUCT<{', '.join(f'{field.name}: {spark_ddl(field.type)}' for field in arrow)}>"
+        return f"STRUCT<{', '.join(f'{_spark_name(field.name)}: {spark_ddl(field.type)}' for field in arrow)}>"
+    if pa.types.is_map(arrow):
+        return f"MAP<{spark_ddl(arrow.key_type)}, {spark_ddl(arrow.item_type)}>"
     return _SPARK[arrow]
+
+
+def _spark_name(name: str) -> str:
+    plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
+    return name if plain else f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
 from wal2lake.tables.chunks import plan_snapshot, require_columns, require_sent_keys, still_holds, table_schema
 from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 from wal2lake.tables.landing import land_snapshot
+from wal2lake.tables.reread import has_key_text
 from wal2lake.tables.state import Chunk, SnapshotPlan
 from wal2lake.tables.table import Table, Tables
 from wal2lake.tables.table_folder import TableFolder
@@ -211,7 +212,10 @@ class Snapshots:
         """
         settings, plan = self.config.pipeline, known.state.plan
         types = known.types_to_read(table.columns)
+        kinds = {column.name: column.type for column in table_schema(table, types).columns}
         several = plan is not None and bool(plan.key) and self.config.lake.mode == "mirror"
+        # rows that move between two snapshots are asked for by their keys
+        several = several and plan is not None and all(has_key_text(kinds[name]) for name in plan.key if name in kinds)
         same = plan is not None and several and still_holds(plan, table, heap, settings.text_columns, types)
         if same and known.state.rows == rows:
             known.resume_copy()

@@ -17,9 +17,11 @@ import psycopg
 from wal2lake.errors import PublicationError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
+from wal2lake.postgres.catalog_types import user_types, within
 from wal2lake.postgres.connection import Connection, execute, mapped_errors, run
 from wal2lake.postgres.exchange import PGconn, reading_answer, rows
 from wal2lake.postgres.waiting import Exchange
+from wal2lake.user_types import UserType
 from wal2lake.wire.command_text import quote_identifier, quote_string
 
 
@@ -40,7 +42,8 @@ class CatalogColumn:
     itself) and ``base_type_name`` its SQL name; ``output_function`` is schema-qualified and quoted; ``key``: part of
     the replica identity; ``dimensions`` as declared (pg_attribute.attndims); ``base_typmod``: a domain's base type's,
     else -1. ``as_text``: COPY shall read its output
-    text; None: if the type table's first edition has no more for it.
+    text; None: if the type table's first edition has no more for it. ``types``: its type and all that that is made of.
+    ``money_scale``: digits behind the point of a money in this database.
     """
 
     name: str
@@ -56,6 +59,8 @@ class CatalogColumn:
     dimensions: int = 0
     base_typmod: int = -1
     as_text: bool | None = None
+    types: tuple[UserType, ...] = ()
+    money_scale: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ def published_tables(connection: Connection, publication: str) -> list[Published
     by_table: dict[int, list[CatalogColumn]] = {}
     for relation_id, *values in columns:
         by_table.setdefault(relation_id, []).append(CatalogColumn(*values))
+    by_table = _with_types(connection, by_table)
     tables = []
     for relation_id, namespace, name, identity, attnames, key, *rest in rows:
         every = by_table.get(relation_id, [])
@@ -130,6 +136,18 @@ def published_tables(connection: Connection, publication: str) -> list[Published
         table = PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest)
         tables.append(table if whole else replace(table, key_published=False))
     return tables
+
+
+def _with_types(connection: Connection, by_table: dict[int, list[CatalogColumn]]) -> dict[int, list[CatalogColumn]]:
+    """The columns with what the catalog says of their types."""
+    known = user_types(connection, [column.type_oid for every in by_table.values() for column in every])
+    with mapped_errors():
+        row = connection.execute(_MONEY_SCALE).fetchone() if _MONEY in known else None
+    scale = row[0] if row is not None else 2
+    return {
+        table: [replace(column, types=within(known, column.type_oid), money_scale=scale) for column in every]
+        for table, every in by_table.items()
+    }
 
 
 def require_publication(connection: Connection, publication: str) -> None:
@@ -167,6 +185,9 @@ def output_text(output_function: str, value: str) -> str:
     textout is also the output function of refcursor, which it does not take as an argument."""
     return f"textin({output_function}({value}{'::text' if output_function == 'pg_catalog.textout' else ''}))"
 
+
+_MONEY = 790
+_MONEY_SCALE = "SELECT scale('0'::money::numeric)"
 
 _IDENTIFY = """
 SELECT system_identifier::text,

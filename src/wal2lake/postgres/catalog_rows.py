@@ -64,7 +64,8 @@ class CatalogRows:
     """One table's rows. ``published``: those that make the stream speak of it; empty: nothing does.
 
     ``listed``: it is in the publication by its own name, so it cannot be unlogged while it is there. ``files``: its own
-    and those of all its partitions; ``labels``: of the enums in its columns; ``attributes``: of their composite types.
+    and those of all its partitions; ``labels``: of the enums in its columns; ``attributes``: of their composite types,
+    ``attribute_names``: what they are called.
     """
 
     name: str
@@ -74,6 +75,7 @@ class CatalogRows:
     files: tuple[HeapFile, ...]
     labels: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
+    attribute_names: tuple[str, ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,7 +85,8 @@ class CatalogRows:
         """The reverse."""
         columns = tuple(ColumnRow(**column) for column in document["columns"])
         files = tuple(HeapFile(**{**file, "identity": tuple(file.get("identity", ()))}) for file in document["files"])
-        others = {name: tuple(document[name]) for name in ("published", "labels", "attributes")}
+        own = ("published", "labels", "attributes", "attribute_names")
+        others = {name: tuple(document.get(name, ())) for name in own}
         return cls(**{**document, **others, "columns": columns, "files": files})
 
 
@@ -165,6 +168,7 @@ def _rows(
         files=tuple(_heap_file(*values) for values in mine["files"]),
         labels=tuple(row for kind, row in mine["types"] if kind == "label"),
         attributes=tuple(row for kind, row in mine["types"] if kind == "attribute"),
+        attribute_names=tuple(row for kind, row in mine["types"] if kind == "name"),
     )
 
 
@@ -294,9 +298,10 @@ WITH RECURSIVE used (relation, type) AS (
      WHERE o.type >= 16384)
 SELECT u.relation::bigint, 'label', e.oid || ' ' || e.xmin FROM used u JOIN pg_enum e ON e.enumtypid = u.type
  UNION ALL
-SELECT u.relation::bigint, 'attribute', u.type || ' ' || a.attnum || ' ' || a.atttypid || ' ' || a.atttypmod
+SELECT u.relation::bigint, v.kind, u.type || ' ' || a.attnum || ' ' || v.row
   FROM used u
   JOIN pg_type t ON t.oid = u.type AND t.typrelid <> 0
-  JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+  JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped,
+  LATERAL (VALUES ('attribute', a.atttypid || ' ' || a.atttypmod), ('name', a.attname::text)) v (kind, row)
  ORDER BY 1, 2, 3
 """

@@ -19,11 +19,11 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.postgres.snapshot import copy_command, reads_text
+from wal2lake.user_types import FIRST_NORMAL_OID
 from wal2lake.wire.command_text import quote_identifier
 
 _HEADER_BYTES = 11 + 4 + 4  # signature, flags, length of an extension area that no server sends
 _TRAILER = b"\xff\xff"
-_FIRST_NORMAL_OID = 16384  # from there on objects are made by users
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _cast(column: CatalogColumn) -> str:
 def _has_value(column: CatalogColumn, value: str) -> str:
     """The condition that the column holds ``value``, which is the text of one. By text no index can be used."""
     name = quote_identifier(column.name)
-    if column.base_oid < _FIRST_NORMAL_OID:
+    if column.base_oid < FIRST_NORMAL_OID:
         return f"{name} = {_literal(value)}::{column.base_type_name}"
     whole = f"{name}::{column.base_type_name}" if column.base_oid != column.type_oid else name
     return f"{output_text(column.output_function, whole)} = {_literal(value)}"

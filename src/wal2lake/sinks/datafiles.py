@@ -106,6 +106,8 @@ def _leaves(kind: pa.DataType) -> int:
     """How many columns of Parquet's a column is; their paths do not tell, for a name may have dots."""
     if pa.types.is_list(kind):
         return _leaves(kind.value_type)
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
     return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 

@@ -97,6 +97,8 @@ def _of_composites(noted: CatalogRows, now: CatalogRows) -> str | None:
     known = {attribute.split()[0] for attribute in noted.attributes}
     if {attribute for attribute in now.attributes if attribute.split()[0] in known} != set(noted.attributes):
         return "A composite type got or lost an attribute, and values of it read otherwise now."
+    if not set(now.attribute_names).issuperset(noted.attribute_names):
+        return "An attribute of a composite type was renamed."
     return None
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from wal2lake.apply.fold import Folded
 from wal2lake.apply.row_index import RowIndex
 from wal2lake.columnar.copy_rows import decode_copy_rows
+from wal2lake.columnar.types import ColumnType
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.live_tables import rows_by_key
@@ -31,6 +32,9 @@ from wal2lake.tables.failures import reading_table
 from wal2lake.tables.target import Target
 
 Mask = npt.NDArray[np.bool_]
+_TEXTLESS = frozenset(
+    ("time", "timetz", "money", "composite", "range", "multirange", "hstore", "vector", "halfvec", "geometry")
+)
 
 
 def orphans(folded: Folded, holds: Callable[[pa.Table], Mask]) -> Mask:
@@ -96,6 +100,11 @@ def read_again(keys: pa.Table, source: SourceRelation, target: Target) -> tuple[
         return schema.arrow_schema.empty_table(), bound
     arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
     return pa.table(arrays, schema=schema.arrow_schema), bound
+
+
+def has_key_text(kind: ColumnType) -> bool:
+    """Whether ``key_texts`` can print a value of that type."""
+    return kind.codec not in _TEXTLESS and (kind.element is None or has_key_text(kind.element))
 
 
 def key_texts(keys: pa.Table) -> list[dict[str, str]]:

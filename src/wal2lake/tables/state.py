@@ -23,6 +23,7 @@ from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction
+from wal2lake.user_types import UserType
 
 Stage = Literal["init", "data_copy", "catch_up", "ready", "quarantined", "unpublished"]
 Json = dict[str, Any]
@@ -231,7 +232,11 @@ def _types_from_json(document: Json | None) -> TypeRules | None:
         return None
     dimensions = tuple((name, number) for name, number in document["dimensions"])
     domains = tuple((name, oid, typmod) for name, oid, typmod in document["domains"])
-    return TypeRules(document["edition"], dimensions, tuple(document["text"]), document["numeric"], domains)
+    made = tuple(map(UserType.from_document, document.get("user_types", ())))
+    scale = document.get("money_scale", 2)
+    return TypeRules(
+        document["edition"], dimensions, tuple(document["text"]), document["numeric"], domains, made, scale
+    )
 
 
 def new_plan_id() -> str:

@@ -22,10 +22,10 @@ from wal2lake.changelog.tables import known_tables
 from wal2lake.columnar.types import FIRST_RULES, TypeRules
 from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.names import qualified
+from wal2lake.names import qualified, split_qualified
 from wal2lake.postgres.catalog_rows import CatalogRows
 from wal2lake.postgres.snapshot import SnapshotIdentity
-from wal2lake.tables.column_types import newest_types
+from wal2lake.tables.column_types import newest_types, with_user_types
 from wal2lake.tables.doubt import doubt, key_unsent
 from wal2lake.tables.state import Anew, Followed, Landed, Quarantine, SnapshotPlan, Stage, TableState
 from wal2lake.tables.table_folder import TableFolder
@@ -175,14 +175,16 @@ class Table:
         self._tell_quarantine(kept)
 
     def types_to_read(self, columns: Iterable[CatalogColumn]) -> TypeRules:
-        """By which it is to be read: those that it had, or the newest. Raises TargetError.
+        """By which it is to be read: those that it had, or the newest. Raises TargetError, SchemaChangeError.
 
         What stands in the lake as text already, of another log's making, stays text, unless it was asked for.
         """
-        if self.state.types is not None:
-            return self.state.types
         columns = tuple(columns)
-        newest = newest_types(columns, self._unbounded_numeric)
+        text_columns = {split_qualified(column) for column in self._target.text_columns}
+        own = [c.name for c in columns if (self._target.namespace, self._target.name, c.name) in text_columns]
+        newest = newest_types(columns, self._unbounded_numeric, own)
+        if self.state.types is not None:
+            return with_user_types(self.state.types, newest)
         state = None if self.state.anew is not None and self.state.anew.asked else self._target.sink().state()
         if state is None:
             return newest

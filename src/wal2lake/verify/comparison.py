@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from wal2lake.errors import VerifyError
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.verify.report import Key
+from wal2lake.verify.shapes import Shape, decimal_word, shape_of
 
 _INTEGERS = frozenset((20, 21, 23))  # int8, int2, int4
 _FLOATS = frozenset((700, 701, 1021, 1022))  # and arrays of them
 _NUMERICS = frozenset((1700, 1231))
 _LAKE_INTEGERS = frozenset(("byte", "short", "integer", "long"))
 _LAKE_FLOATS = frozenset(("float", "double"))
+_INTERVAL = ["months", "days", "microseconds"]
 RANGE_CHARACTERS = 64
 
 Piece = tuple[Key | None, Key | None]
@@ -35,7 +38,8 @@ Piece = tuple[Key | None, Key | None]
 class ComparedColumn:
     """``output_function`` is PostgreSQL's, quoted; ``type`` the lake's, in Delta's words (``array<integer>``);
     ``finite``: what has no place in the lake's type was written as NULL by policy, so infinity, NaN and years outside
-    1 to 9999 are NULL. ``scaled``: a numeric that the lake has in a type of another scale."""
+    1 to 9999 are NULL. ``scaled``: a numeric that the lake has in a type of another scale. ``shape``: of a value that
+    is made of others, or a number in the lake and a text in the source. ``cast``: of a domain, its base type in SQL."""
 
     name: str
     output_function: str
@@ -43,6 +47,8 @@ class ComparedColumn:
     bits: bool
     finite: bool
     scaled: bool = False
+    shape: Shape | None = None
+    cast: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,9 @@ class Window:
         return ends[index], ends[index + 1]
 
 
-def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: bool = False) -> Comparison:
-    """Match the published columns with the lake's (name → Delta type); columns only the lake has are left out.
+def compare_columns(table: PublishedTable, lake: Mapping[str, Any], *, finite: bool = False) -> Comparison:
+    """Match the published columns with the lake's (name → Delta's JSON for its type); those that only the lake has are
+    left out.
 
     ``finite``: the pipeline's policy wrote unrepresentable values as NULL. Raises VerifyError when none is common.
     """
@@ -82,14 +89,16 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
         raise VerifyError("Source and lake have no column in common.", relation=str(table))
     columns = {}
     for column in found:
-        lake_type = lake[column.name]
+        lake_type = type_word(lake[column.name])
         scalar = element_type(lake_type)
         numeric = column.base_oid in _NUMERICS
         bits = (numeric or column.base_oid in _FLOATS) and scalar in _LAKE_FLOATS
         infinite = scalar.startswith(("decimal", "date", "timestamp", "interval"))
-        scaled = numeric and scalar not in ("string", _decimal(column))
+        scaled = numeric and scalar not in ("string", decimal_word(max(column.typmod, column.base_typmod)))
+        shape = shape_of(column, lake[column.name], finite=finite)
+        cast = column.base_type_name if column.base_oid != column.type_oid else ""
         columns[column.name] = ComparedColumn(
-            column.name, column.output_function, lake_type, bits, finite and (infinite or scaled), scaled
+            column.name, column.output_function, lake_type, bits, finite and (infinite or scaled), scaled, shape, cast
         )
     key = _key(table, found)
     return Comparison(
@@ -101,15 +110,19 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, str], *, finite: b
     )
 
 
+def type_word(kind: Any) -> str:
+    """A type in Delta's words; an array is ``array<…>``, a struct of an interval's parts "interval", what else is no
+    primitive "nested"."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "array":
+        return f"array<{type_word(kind['elementType'])}>"
+    return "interval" if [field["name"] for field in kind.get("fields", ())] == _INTERVAL else "nested"
+
+
 def element_type(lake_type: str) -> str:
     """What is in the arrays, at whatever depth; the type itself if it is none."""
     return lake_type[lake_type.rfind("<") + 1 :].rstrip(">")
-
-
-def _decimal(column: CatalogColumn) -> str:
-    """numeric(p,s) in Delta's words. Source: src/backend/utils/adt/numeric.c, make_numeric_typmod."""
-    typmod = max(column.typmod, column.base_typmod) - 4
-    return f"decimal({typmod >> 16 & 0xFFFF},{((typmod & 0x7FF) ^ 1024) - 1024})"
 
 
 def _key(table: PublishedTable, found: list[CatalogColumn]) -> list[CatalogColumn]:

@@ -16,14 +16,12 @@ from wal2lake.postgres.catalog import output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window, element_type
 from wal2lake.verify.report import Key
+from wal2lake.verify.shapes import bits, scaled, source_text
 from wal2lake.verify.source_snapshot import SourceSnapshot
 from wal2lake.wire.command_text import quote_identifier
 
 _SAMPLES_PER_RANGE = 250
 _ARGUMENTS = 99  # of one call of concat: three for each column, and PostgreSQL takes at most 100
-
-_NAN = "7ff8000000000000"
-_GREATEST_DOUBLE = "1.7976931348623158e308::numeric"
 
 
 @contextmanager
@@ -105,30 +103,17 @@ def _key(comparison: Comparison) -> str:
 
 def _text(column: ComparedColumn) -> str:
     name = quote_identifier(column.name)
+    if column.shape is not None:
+        return source_text(column.shape, name)
+    name = f"({name}::{column.cast})" if column.cast else name
     if column.type.startswith("array") and (column.bits or column.finite or column.scaled):
         return _array_text(column, name)
     if column.bits:
-        return _bits(name, numeric=column.scaled)
+        return bits(name, numeric=column.scaled)
     if column.scaled:
-        return _scaled(column, name)
+        return scaled(name, column.type, finite=column.finite)
     text = output_text(column.output_function, name)
     return f"CASE WHEN {text} !~ '{_unrepresentable(column)}' THEN {text} END" if column.finite else text
-
-
-def _bits(value: str, *, numeric: bool = False) -> str:
-    """A numeric that is greater than any double has none."""
-    bits = f"CASE WHEN {value}::float8 = 'NaN' THEN '{_NAN}' ELSE encode(float8send({value}::float8), 'hex') END"
-    if not numeric:
-        return bits
-    return f"CASE WHEN abs({value}) <= {_GREATEST_DOUBLE} OR {value}::text ~ '[Nn]' THEN {bits} END"
-
-
-def _scaled(column: ComparedColumn, value: str) -> str:
-    """A numeric as the lake's decimal(p,s) prints it; what has no place there as it is, or NULL by policy."""
-    precision, scale = map(int, element_type(column.type)[len("decimal(") : -1].split(","))
-    fits = f"{value} = round({value}, {scale}) AND abs({value}) < 1e{precision - scale}::numeric"
-    otherwise = "NULL" if column.finite else f"{value}::text"
-    return f"CASE WHEN {fits} THEN round({value}, {scale})::text ELSE {otherwise} END"
 
 
 def _unrepresentable(column: ComparedColumn) -> str:
@@ -166,9 +151,9 @@ def _elements(column: ComparedColumn, name: str, depth: int) -> str:
 def _element(column: ComparedColumn, value: str) -> str:
     """As bits, in the lake's scale, or as array_out has it; NULL where the lake has no place for it."""
     if column.bits:
-        return _bits(value, numeric=column.scaled)
+        return bits(value, numeric=column.scaled)
     if column.scaled:
-        return _scaled(column, value)
+        return scaled(value, element_type(column.type), finite=column.finite)
     quoted = f"CASE WHEN {value}::text ~ ' ' THEN concat('\"', {value}::text, '\"') ELSE {value}::text END"
     return f"CASE WHEN {value}::text !~ '{_unrepresentable(column)}' THEN {quoted} END"
 
