@@ -1,6 +1,7 @@
 """decode: the TupleData of 1.5 M real changes to typed Arrow columns, one core, against pypgoutput on the same bytes.
 
-pypgoutput decodes to Python strings only, and slowly: it gets a sample of the messages in each round.
+pypgoutput decodes to Python strings only, and slowly: it gets a sample of the messages in each round. Before that
+stands what a value of each type costs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import psycopg
 import pyarrow as pa
 from pypgoutput import decoders
 
-from bench import common
+from bench import common, decode_types
 from wal2lake.columnar.changes import iter_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import TableColumn, TableSchema, column_type
@@ -38,7 +39,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=50_000, help="messages per round for pypgoutput")
     parser.add_argument("--rows-per-batch", type=int, default=ROWS_PER_BATCH)
     parser.add_argument("--binary", action="store_true", help="stream tuples in binary form")
+    parser.add_argument("--no-types", dest="types", action="store_false", help="without the cost of each type")
     options = parser.parse_args(argv)
+    if options.types:
+        decode_types.report()
     batches = list(real_changes(options.changes, options.rows_per_batch, binary=options.binary))
     schema = relation_schema(batches)
     sample = inserts(batches)[: options.sample]

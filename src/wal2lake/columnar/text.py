@@ -177,17 +177,25 @@ def _is_out_of_range(cells: Cells) -> Mask:
     return outside
 
 
-_NIBBLES: Final = np.full(256, 0xFF, np.uint8)
-_NIBBLES[list(b"0123456789abcdef")] = range(16)
-_LARGE: Final = np.full(256, 0xFF, np.uint8)
-_LARGE[list(b"0123456789ABCDEF")] = range(16)
+_NO_DIGIT: Final = 256
+
+
+def _pairs(digits: bytes) -> npt.NDArray[np.uint16]:
+    """uint16[65536]: the byte that two characters stand for, the first in the lower byte; beyond 255 where none is."""
+    one = np.full(256, _NO_DIGIT, np.uint16)
+    one[list(digits)] = range(16)
+    return (one[np.newaxis, :] << 4 | one[:, np.newaxis]).reshape(-1)
+
+
+_SMALL: Final = _pairs(b"0123456789abcdef")
+_LARGE: Final = _pairs(b"0123456789ABCDEF")
 _NO_HEX = "it is no bytea in hex form"
 
 
 def bytea(cells: Cells, arrow: pa.DataType) -> pa.Array:
     r"""\x and two hexadecimal digits per byte."""
     cells.refuse((cells.length < 2) | (cells.window() & 0xFFFF != _HEX_PREFIX), _NO_HEX)
-    return _hexadecimal(cells.without(2), arrow, _NIBBLES, _NO_HEX)
+    return _hexadecimal(cells.without(2), arrow, _SMALL, _NO_HEX)
 
 
 def geometry(cells: Cells, arrow: pa.DataType) -> pa.Array:
@@ -195,14 +203,15 @@ def geometry(cells: Cells, arrow: pa.DataType) -> pa.Array:
     return _hexadecimal(cells, arrow, _LARGE, "it is no geometry in hex form")
 
 
-def _hexadecimal(cells: Cells, arrow: pa.DataType, digits: npt.NDArray[np.uint8], reason: str) -> pa.Array:
+def _hexadecimal(cells: Cells, arrow: pa.DataType, digits: npt.NDArray[np.uint16], reason: str) -> pa.Array:
     cells.refuse(cells.length % 2, reason)
     offsets_buffer, data = cells.gathered()
-    offsets, nibbles = np.frombuffer(offsets_buffer, np.int32), digits[np.frombuffer(data, np.uint8)]
-    if nibbles.max(initial=0) > 15:
-        cells.refuse(offsets[1:] > (nibbles > 15).argmax(), reason)
-    content = pa.py_buffer((nibbles[0::2] << 4) | nibbles[1::2])
-    return pa.Array.from_buffers(arrow, len(cells), [None, pa.py_buffer(offsets // 2), content])
+    offsets, content = np.frombuffer(offsets_buffer, np.int32), digits[np.frombuffer(data, "<u2")]
+    if content.max(initial=0) >= _NO_DIGIT:
+        cells.refuse(offsets[1:] > 2 * (content >= _NO_DIGIT).argmax(), reason)
+    return pa.Array.from_buffers(
+        arrow, len(cells), [None, pa.py_buffer(offsets // 2), pa.py_buffer(content.astype(np.uint8))]
+    )
 
 
 def string(cells: Cells, arrow: pa.DataType) -> pa.Array:
