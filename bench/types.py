@@ -36,7 +36,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.verify import VerifyReport, verify
 
 Values = Mapping[str, Sequence[str]]
-Policy = Literal["error", "null"]
+Policy = Literal["error", "null", "text"]
 Policies = tuple[Policy, str]
 WAYS = ("snapshot", "text", "binary")
 _CHANGES = """
@@ -68,6 +68,7 @@ GROUPS = (
     Group("text", cases.TEXT_ALONE, WAYS[:2]),
     Group("shapes", cases.SHAPES, WAYS[:2], seeded=True),
     Group("placeless", cases.PLACELESS, policy="null"),
+    Group("placeless_text", cases.PLACELESS, WAYS[:2], policy="text", seeded=True),
     Group("decimals", cases.NUMERICS, WAYS[:2], numeric="decimal(38,9)"),
     Group("decimals_placeless", cases.NUMERICS_PLACELESS, WAYS[:2], policy="null", numeric="decimal(38,9)"),
     Group("doubles", cases.DOUBLES, WAYS[:2], numeric="double"),

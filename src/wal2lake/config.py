@@ -103,7 +103,9 @@ class PipelineConfig:
     trigger_seconds: float = 0.5
     max_bytes_per_trigger: int = 256 << 20
     snapshot_chunk_bytes: int = 64 << 20
-    unrepresentable: Literal["error", "null"] = "error"
+    unrepresentable: Literal["error", "null", "text"] = "error"
+    null_columns: tuple[str, ...] = ()
+    error_columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
     unbounded_numeric: str = "text"
     on_unfollowable: Literal["resync", "quarantine"] = "resync"
@@ -112,18 +114,36 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         _positive(self, "trigger_seconds", "max_bytes_per_trigger", "snapshot_chunk_bytes", "resync_max_bytes")
         _one_of(self, "on_unfollowable", "resync", "quarantine")
-        _one_of(self, "unrepresentable", "error", "null")
+        _one_of(self, "unrepresentable", "error", "null", "text")
         if self.unbounded_numeric not in ("text", "double") and not _is_decimal(self.unbounded_numeric):
             raise ConfigError(
                 f"pipeline.unbounded_numeric is {self.unbounded_numeric!r}.",
                 hint="Use text, double, or decimal(p,s) with at most 38 digits, such as decimal(38,9).",
             )
-        for column in self.text_columns:
-            if len(split_qualified(column)) != 3:
-                hint = "Write schema.table.column; a part with a dot in it stands in double quotes."
-                raise ConfigError(f"pipeline.text_columns has {column!r}.", hint=hint)
-        named = tuple(qualified(*split_qualified(column)) for column in self.text_columns)
-        object.__setattr__(self, "text_columns", named)  # quotes that a part does not need are left out
+        for setting in ("text_columns", "null_columns", "error_columns"):
+            columns = getattr(self, setting)
+            for column in columns:
+                if len(split_qualified(column)) != 3:
+                    hint = "Write schema.table.column; a part with a dot in it stands in double quotes."
+                    raise ConfigError(f"pipeline.{setting} has {column!r}.", hint=hint)
+            named = tuple(qualified(*split_qualified(column)) for column in columns)
+            object.__setattr__(self, setting, named)  # quotes that a part does not need are left out
+        if both := sorted({*self.null_columns} & {*self.error_columns}):
+            raise ConfigError(
+                f"{both[0]} is in pipeline.null_columns and in pipeline.error_columns.", hint="Choose one."
+            )
+
+    def policies(self, namespace: str, name: str) -> tuple[tuple[str, Literal["error", "null"]], ...]:
+        """The columns of one table that have a policy of their own for values that their types cannot hold."""
+        own: list[tuple[str, Literal["error", "null"]]] = []
+        own += [(column, "null") for column in self._of(self.null_columns, namespace, name)]
+        own += [(column, "error") for column in self._of(self.error_columns, namespace, name)]
+        return tuple(own)
+
+    @staticmethod
+    def _of(columns: tuple[str, ...], namespace: str, name: str) -> list[str]:
+        parts = map(split_qualified, columns)
+        return [column for schema, table, column in parts if (schema, table) == (namespace, name)]
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,11 @@ def digests(site: Site) -> dict[str, object]:
     with source_snapshot(site.dsn) as snapshot:
         for table in snapshot.published("pub"):
             lake = DeltaTable(f"{site.config.lake.path}/{table.namespace}/{table.name}").schema().fields
-            comparison = compare_columns(table, {field.name: str(field.type.type) for field in lake}, finite=True)
+            comparison = compare_columns(
+                table,
+                {field.name: str(field.type.type) for field in lake},
+                finite=[column.name for column in table.columns],
+            )
             digest = digest_source(snapshot, comparison, range_rows=4)
             with source_table(snapshot, comparison) as source:
                 by_column = source.digests(digest.window, [[column] for column in comparison.columns])

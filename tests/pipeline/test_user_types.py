@@ -98,3 +98,29 @@ def test_keys_and_whole_rows_of_them(site: Site) -> None:
         (0, True, 3), (2, False, 0), (4, False, 4), (5, False, 5)]  # fmt: skip
     found = sorted((row[1][0]["lower"], row[0] and row[0]["a"]) for row in site.lake("public.w"))
     assert found == [(2, None), (3, 1), (4, 0), (5, 1)]
+
+
+def test_what_has_no_place_is_text_null_or_an_error_as_the_column_says(site: Site) -> None:
+    columns = {"null_columns": ("public.t.n",), "error_columns": ("public.t.e",)}
+    site.configure_pipeline(unrepresentable="text", **columns)
+    site.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, s tstzrange, n date, e date, w date)",
+        "INSERT INTO t VALUES (1, '[2024-01-01 00:00+00,infinity)', 'infinity', '2024-01-01', '2024-01-01')",
+    )
+    site.publish("t")
+    site.run()
+    expected = {"s": pa.string(), "n": pa.date32(), "e": pa.date32(), "w": pa.date32()}
+    assert kinds(site) == {"id": pa.int32(), **expected}
+    assert site.lake("public.t")[0][1:3] == ('["2024-01-01 00:00:00+00",infinity)', None)
+    site.sql("INSERT INTO t VALUES (2, '(,infinity]', '-infinity', NULL, NULL)", "UPDATE t SET n = '2024-01-02'")
+    site.run()
+    site.sql("UPDATE t SET w = 'infinity' WHERE id = 1")
+    with pytest.raises(Wal2LakeError, match="column w.*resync"):  # no reader's column changes its type unasked
+        site.run()
+    ask(site.config, ["public.t"], "resync")
+    site.run()
+    assert kinds(site) == {"id": pa.int32(), **expected, "w": pa.string()}
+    assert site.lake("public.t")[0][4] == "infinity"
+    site.sql("UPDATE t SET e = 'infinity' WHERE id = 1")
+    with pytest.raises(Wal2LakeError, match="column e.*null_columns"):
+        site.run()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Positions, Words
 from wal2lake.errors import RESYNC, UnrepresentableError
 
-Policy = Literal["error", "null"]
+Policy = Literal["error", "null", "text"]
 _NOT_UTF8: Final = "it is not UTF-8"
 _NOT_UTF8_CURE: Final = (
     "The database's encoding does not say what its bytes mean. Mend the text at the source, or leave the column out of"
@@ -27,7 +27,8 @@ _NOT_UTF8_CURE: Final = (
 
 
 class ShapeError(UnrepresentableError):
-    """An array is of another shape than its column's lists. No policy makes it NULL: as text the column holds it."""
+    """A value that its column holds as text alone: an array of another shape than its lists, which no policy makes
+    NULL, or one without a place in its type, where the policy for those is "text"."""
 
 
 class CellFault(Exception):
@@ -104,7 +105,7 @@ class Cells:
             homeless = homeless & ~self.null
         if not homeless.any():
             return None
-        if self.unrepresentable == "error":
+        if self.unrepresentable != "null":
             raise CellFault(int(homeless.argmax()), what, unrepresentable=True)
         return homeless
 

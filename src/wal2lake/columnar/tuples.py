@@ -23,7 +23,9 @@ from wal2lake.columnar.types import ColumnType, TableColumn
 from wal2lake.errors import RESYNC, SchemaChangeError, UnrepresentableError
 
 NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
-_NO_PLACE_CURE: Final = 'Set pipeline.unrepresentable = "null", or name the column in pipeline.text_columns.'
+_NO_PLACE_CURE: Final = (
+    "Name the column in pipeline.null_columns or pipeline.text_columns, or set pipeline.unrepresentable."
+)
 _NO_LIST_CURE: Final = f"{RESYNC} Its column lands as PostgreSQL's text from then on."
 Formats = Mapping[int, Callable[[ColumnType], Decoder]]
 _FORMATS: Final[Formats] = {AS_TEXT: text_decoder, AS_BINARY: binary_decoder}
@@ -113,7 +115,7 @@ def decode_field(
     policy: Policy,
 ) -> pa.Array:
     """One column; where kinds differ, each is decoded by itself and put into its rows."""
-    cells = Cells(messages.source, field.start, field.length, policy)
+    cells = Cells(messages.source, field.start, field.length, column.unrepresentable or policy)
     masks = {kind: mask for kind in formats if (mask := field.where(kind)) is not None}
     decoders = {kind: formats[kind](column.type) for kind in masks}
     if len(masks) == 1:
@@ -140,14 +142,15 @@ def _decode(
         return decoder(cells if rows is None else cells.take(rows), column.type.arrow)
     except CellFault as error:
         fault = error
+    as_text = fault.shape or (fault.unrepresentable and cells.unrepresentable == "text" and fault.hint is None)
     row = fault.index if rows is None else int(rows[fault.index])
     if fault.changed:
         lsn = messages.lsn_of(row)
         raise SchemaChangeError(fault.reason, hint=RESYNC, relation=messages.relation, column=column.name, lsn=lsn)
     if fault.unrepresentable:
-        raise (ShapeError if fault.shape else UnrepresentableError)(
+        raise (ShapeError if as_text else UnrepresentableError)(
             f"{fault.reason} has no place in the lake type {column.type.arrow}.",
-            hint=fault.hint or (_NO_LIST_CURE if fault.shape else _NO_PLACE_CURE),
+            hint=fault.hint or (_NO_LIST_CURE if as_text else _NO_PLACE_CURE),
             relation=messages.relation,
             column=column.name,
             lsn=messages.lsn_of(row),

@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -203,6 +203,7 @@ class TypeRules:
     ``numeric``: what numerics become that decimal128 may not hold: "text", "double" or "decimal(p,s)". ``domains``: of
     columns of a domain, its OID and the typmod of its base type, which the stream does not say. ``user_types``: what
     the catalog said of the types of which the columns are made. ``money_scale``: digits behind the point of a money.
+    ``policies``: of columns that have one of their own, for values that their types cannot hold; as configured now.
     """
 
     edition: int = FIRST_EDITION
@@ -212,6 +213,7 @@ class TypeRules:
     domains: tuple[tuple[str, int, int], ...] = ()
     user_types: tuple[UserType, ...] = ()
     money_scale: int = 2
+    policies: tuple[tuple[str, Literal["error", "null"]], ...] = ()
 
     def column(self, name: str, type_oid: int, typmod: int, base_oid: int | None) -> ColumnType:
         """What the column ``name`` becomes; for the OIDs see ``column_type``."""
@@ -404,11 +406,13 @@ def _spark_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """``key``: part of the replica identity (under REPLICA IDENTITY FULL every column is)."""
+    """``key``: part of the replica identity (under REPLICA IDENTITY FULL every column is). ``unrepresentable``: its own
+    policy for values that its type cannot hold; None: the table's."""
 
     name: str
     type: ColumnType
     key: bool
+    unrepresentable: Literal["error", "null", "text"] | None = None
 
 
 @dataclass(frozen=True)
@@ -473,6 +477,7 @@ class TableSchema:
                 if qualified(namespace, name, column) in text_columns
                 else rules.column(column, oid, typmod, base_oid),
                 key,
+                dict(rules.policies).get(column),
             )
             for column, oid, typmod, base_oid, key in columns
         )

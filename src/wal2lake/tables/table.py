@@ -66,7 +66,8 @@ class Table:
     @property
     def target(self) -> Target:
         """Where it goes, and by which types."""
-        return replace(self._target, types=self.state.types or FIRST_RULES)
+        types = self.state.types or FIRST_RULES
+        return replace(self._target, types=replace(types, policies=self._target.policies))
 
     @property
     def in_lake(self) -> bool:
@@ -193,13 +194,13 @@ class Table:
         return replace(newest, text=tuple(n for n in kinds if n in texts and not pa.types.is_string(kinds[n])))
 
     def hold_as_text(self, column: str) -> bool:
-        """Its arrays are of several shapes, so that only text holds them; False where its type has to stay."""
+        """Only text holds all of its values; False where its type has to stay."""
         types, anew = self.state.types, self.state.anew
         if types is None or not (anew is None or anew.asked):
             return False
         if column not in types.text:
             self._change(types=replace(types, text=(*types.text, column)))
-            told = f"The arrays of column {column} are of several shapes, so it lands as text."
+            told = f"The column {column} has values, or shapes of arrays, that its type cannot hold: it lands as text."
             self._tell("schema_changed", told, "warning", other_type=[column])
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.types import FIRST_RULES, TypeRules
 from wal2lake.names import qualified
 from wal2lake.sinks.base import Sink
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One table of the lake, for the pipeline ``pipeline``; ``text_columns`` and ``unrepresentable`` as configured.
+    """One table of the lake, for the pipeline ``pipeline``; ``text_columns`` and ``unrepresentable`` as configured,
+    and in ``policies`` what is so of single columns, by name.
 
     ``types``: by which the table is read, or was."""
 
@@ -26,8 +28,9 @@ class Target:
     namespace: str
     name: str
     text_columns: tuple[str, ...]
-    unrepresentable: Literal["error", "null"]
+    unrepresentable: Policy
     types: TypeRules = FIRST_RULES
+    policies: tuple[tuple[str, Literal["error", "null"]], ...] = ()
 
     @classmethod
     def of(cls, config: Config, namespace: str, name: str) -> Target:
@@ -39,6 +42,7 @@ class Target:
             name=name,
             text_columns=config.pipeline.text_columns,
             unrepresentable=config.pipeline.unrepresentable,
+            policies=config.pipeline.policies(namespace, name),
         )
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ as the first 64 characters of its text in the order of its UTF-8 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,12 @@ class Window:
         return ends[index], ends[index + 1]
 
 
-def compare_columns(table: PublishedTable, lake: Mapping[str, Any], *, finite: bool = False) -> Comparison:
+def compare_columns(table: PublishedTable, lake: Mapping[str, Any], *, finite: Collection[str] = ()) -> Comparison:
     """Match the published columns with the lake's (name → Delta's JSON for its type); those that only the lake has are
     left out.
 
-    ``finite``: the pipeline's policy wrote unrepresentable values as NULL. Raises VerifyError when none is common.
+    ``finite``: the columns in which the pipeline's policy wrote unrepresentable values as NULL. Raises VerifyError when
+    none is common.
     """
     found = [column for column in table.columns if column.name in lake]
     if not found:
@@ -95,10 +96,11 @@ def compare_columns(table: PublishedTable, lake: Mapping[str, Any], *, finite: b
         bits = (numeric or column.base_oid in _FLOATS) and scalar in _LAKE_FLOATS
         infinite = scalar.startswith(("decimal", "date", "timestamp", "interval"))
         scaled = numeric and scalar not in ("string", decimal_word(max(column.typmod, column.base_typmod)))
-        shape = shape_of(column, lake[column.name], finite=finite)
+        null = column.name in finite
+        shape = shape_of(column, lake[column.name], finite=null)
         cast = column.base_type_name if column.base_oid != column.type_oid else ""
         columns[column.name] = ComparedColumn(
-            column.name, column.output_function, lake_type, bits, finite and (infinite or scaled), scaled, shape, cast
+            column.name, column.output_function, lake_type, bits, null and (infinite or scaled), scaled, shape, cast
         )
     key = _key(table, found)
     return Comparison(

@@ -245,7 +245,10 @@ class _Job:
         )
 
     def _comparison(self, table: PublishedTable, delta: DeltaTable) -> Comparison:
-        return compare_columns(table, lake_types(delta), finite=self.config.pipeline.unrepresentable == "null")
+        settings = self.config.pipeline
+        own = dict(settings.policies(table.namespace, table.name))
+        finite = {column.name for column in table.columns if own.get(column.name, settings.unrepresentable) == "null"}
+        return compare_columns(table, lake_types(delta), finite=finite)
 
     @contextmanager
     def _barrier(self, snapshot: SourceSnapshot) -> Iterator[None]:
