@@ -232,10 +232,10 @@ def test_a_table_that_landed_before_another_failed_is_kept(two_new: Site, monkey
     batches = opened(site)
     goes_on(site, batches, 1)
 
-    def fail(table: Any, name: tuple[str, str], lsn: int) -> None:
-        if name[1] == "c":
+    def fail(table: Any, published: Any, lsn: int) -> None:
+        if published.name == "c":
             raise SinkUnavailableError("Away.")
-        land_snapshot(table, name, lsn)
+        land_snapshot(table, published, lsn)
 
     with monkeypatch.context() as patch, pytest.raises(SinkUnavailableError):
         patch.setattr("wal2lake.pipeline.snapshots.land_snapshot", fail)

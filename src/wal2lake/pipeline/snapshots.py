@@ -109,7 +109,7 @@ class Snapshots:
                 continue
             try:
                 with errors_of(str(table)):
-                    land_snapshot(self._table(table), (table.namespace, table.name), self._lsn)
+                    land_snapshot(self._table(table), table, self._lsn)
             except TABLE_ERRORS as error:
                 failed[str(table)] = error
         return failed

@@ -61,6 +61,7 @@ class CatalogColumn:
     as_text: bool | None = None
     types: tuple[UserType, ...] = ()
     money_scale: int = 2
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class PublishedTable:
     partitioned: bool = False
     attributes: int = 0
     key_published: bool = True
+    comment: str = ""
 
     @property
     def quoted(self) -> str:
@@ -123,17 +125,18 @@ def published_tables(connection: Connection, publication: str) -> list[Published
         rows = connection.execute(query.encode(), [publication]).fetchall()
         columns = connection.execute(_COLUMNS, [[row[0] for row in rows], lists]).fetchall()
     by_table: dict[int, list[CatalogColumn]] = {}
-    for relation_id, *values in columns:
-        by_table.setdefault(relation_id, []).append(CatalogColumn(*values))
+    for relation_id, comment, *values in columns:
+        by_table.setdefault(relation_id, []).append(replace(CatalogColumn(*values), comment=comment))
     by_table = _with_types(connection, by_table)
     tables = []
-    for relation_id, namespace, name, identity, attnames, key, *rest in rows:
+    for relation_id, comment, namespace, name, identity, attnames, key, *rest in rows:
         every = by_table.get(relation_id, [])
         # before 15 the view lists no columns; in 18 it may list generated ones
         listed = tuple(column for column in every if attnames is None or column.name in attnames)
         naming = key if identity == "f" else [column.name for column in every if column.key]
         whole = {column.name for column in listed}.issuperset(naming)
         table = PublishedTable(relation_id, namespace, name, identity, listed, tuple(key), *rest)
+        table = replace(table, comment=comment)
         tables.append(table if whole else replace(table, key_published=False))
     return tables
 
@@ -199,7 +202,8 @@ SELECT system_identifier::text,
 """
 
 _TABLES = """
-SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {attnames},
+SELECT c.oid::bigint, coalesce(obj_description(c.oid, 'pg_class'), ''), n.nspname::text, c.relname::text,
+       c.relreplident::text, {attnames},
        ARRAY(SELECT a.attname::text
                FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place), pg_attribute a
               WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts
@@ -212,7 +216,7 @@ SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, {a
   JOIN pg_namespace n ON n.nspname = p.schemaname
   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
  WHERE p.pubname = %s
- ORDER BY 2, 3
+ ORDER BY 3, 4
 """
 
 _COLUMNS = """
@@ -223,7 +227,8 @@ WITH RECURSIVE domain (type_oid, base_oid, typmod) AS (
       FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype = 'd'),
 base (type_oid, base_oid, typmod) AS (
     SELECT d.type_oid, d.base_oid, d.typmod FROM domain d JOIN pg_type t ON t.oid = d.base_oid AND t.typtype <> 'd')
-SELECT a.attrelid::bigint, a.attname::text, a.attnum::int, a.atttypid::bigint,
+SELECT a.attrelid::bigint, coalesce(col_description(a.attrelid, a.attnum), ''), a.attname::text, a.attnum::int,
+       a.atttypid::bigint,
        CASE WHEN t.typtype = 'd' THEN -1 ELSE a.atttypmod END,
        coalesce(b.base_oid, t.oid)::bigint,
        format_type(a.atttypid, a.atttypmod),

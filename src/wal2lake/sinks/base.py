@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +23,8 @@ from wal2lake.lsn import LSN
 _NOWHERE = LSN(0)
 
 Bound = int | str
+
+COMMENT: Final = "comment"  # metadata of a schema, or of a column: what its owner says of it
 
 
 class SinkConflictError(SinkError):

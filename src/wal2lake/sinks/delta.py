@@ -41,7 +41,7 @@ from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill, widens
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
+from wal2lake.sinks.base import COMMENT, FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
 from wal2lake.sinks.delta_statistics import statistics_json
@@ -335,6 +335,7 @@ class DeltaSink:
                 Schema.from_arrow(schema),
                 [_add_action(action, schema) for action in actions],
                 mode="error",
+                description=_comment(schema) or None,
                 configuration=PROPERTIES | dict.fromkeys(self._kept_ids, interval(kept_s)),
                 **self._commit_options(lsn, marks),
             )
@@ -384,9 +385,12 @@ class DeltaSink:
         lsn: int | None,
         plan_id: str | None = None,
     ) -> None:
-        """Exchange all files, and the columns, in one commit (after one that allows timestamps without zone)."""
+        """Exchange all files, and the columns, in one commit, after those that allow timestamps without zone and have
+        the table's comment."""
         features = table.protocol().writer_features or ()
         with self._durably(table):
+            if _comment(schema) != (table.metadata().description or "") and schema.metadata:
+                table.alter.set_table_description(_comment(schema), **self._commit_options(None))
             if any(map(_has_naive_time, schema.types)) and "timestampNtz" not in features:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
@@ -410,7 +414,7 @@ class DeltaSink:
         )
         actions = write_data_files(self._folder, batches, schema)
         with self._removing_if_refused(table, [action.path for action in actions]):
-            self._replace(table, actions, schema, None)
+            self._replace(table, actions, _as_said(schema, table), None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
         return CommittedFiles(self._folder, _columns(table), _files(table))
@@ -513,6 +517,22 @@ def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
 def _columns(table: DeltaTable) -> pa.Schema:
     """The table's columns as THE type table names them: nullable, without metadata."""
     return pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
+
+
+def _comment(schema: pa.Schema) -> str:
+    """What the schema says of the table as a whole."""
+    found: bytes = (schema.metadata or {}).get(COMMENT.encode(), b"")
+    return found.decode()
+
+
+def _as_said(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
+    """``schema`` with what the table says of its columns."""
+    own = {field.name: field for field in pa.schema(table.schema().to_arrow())}
+    return pa.schema([
+        field.with_metadata(own[field.name].metadata).with_nullable(own[field.name].nullable)
+        if field.name in own else field
+        for field in schema
+    ])  # fmt: skip
 
 
 def _has_naive_time(kind: pa.DataType) -> bool:

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from wal2lake.apply.envelope import envelope_schema
 from wal2lake.columnar.types import TableSchema
+from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.snapshot import SnapshotIdentity
 from wal2lake.sinks.base import FileAction, Sink, SinkState, TargetError
 from wal2lake.tables.chunks import planned_schema
+from wal2lake.tables.description import described
 from wal2lake.tables.state import DoneChunk, Landed, SnapshotPlan
 from wal2lake.tables.table import Table
 from wal2lake.tables.target import Target
@@ -32,7 +34,7 @@ class SnapshotFiles:
     actions: list[FileAction]
 
 
-def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
+def land_snapshot(table: Table, published: PublishedTable, lsn: int) -> None:
     """Commit the finished chunks of the table's plan; doing it again changes nothing.
 
     The table stands at ``lsn``, where the log begins, then; if it is read anew, where it fell out of the stream. Its
@@ -50,8 +52,10 @@ def land_snapshot(table: Table, name: tuple[str, str], lsn: int) -> None:
             settled = min(stage.snapshot.settled_lsn for stage in stages)
             lsn = state.applied_lsn if state and lsn < state.applied_lsn <= settled else lsn
         _require_replaceable(sink, state, target, lsn, anew=table.state.anew is not None)
-        schema = target_schema(planned_schema(plan, *name, target.types), target)
+        planned = planned_schema(plan, published.namespace, published.name, target.types)
+        schema = target_schema(planned, target)
         actions = joined(sink, stages, plan, schema)
+        schema = described(schema, published, plan.key if target.mode == "mirror" else ())
         if state is None:
             sink.commit_files(actions, lsn, schema, None, plan.plan_id)
         else:
