@@ -68,7 +68,7 @@ def test_a_server_of_another_history_is_told(
 def test_two_that_watch_look_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's thread and the endpoint's, of one `run`."""
     looks: list[int] = []
-    monkeypatch.setattr(PlacesReader, "_look", lambda self: looks.append(1) or NOTHING)
+    monkeypatch.setattr(PlacesReader, "look", lambda self: looks.append(1) or NOTHING)
     read = shared_places(Config(log=LogConfig(str(tmp_path / "log"))))
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: read(), range(16)))

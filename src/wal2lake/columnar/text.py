@@ -184,7 +184,7 @@ def _pairs(digits: bytes) -> npt.NDArray[np.uint16]:
     """uint16[65536]: the byte that two characters stand for, the first in the lower byte; beyond 255 where none is."""
     one = np.full(256, _NO_DIGIT, np.uint16)
     one[list(digits)] = range(16)
-    return (one[np.newaxis, :] << 4 | one[:, np.newaxis]).reshape(-1)
+    return (one[np.newaxis, :] << 4 | one[:, np.newaxis]).astype(np.uint16).reshape(-1)
 
 
 _SMALL: Final = _pairs(b"0123456789abcdef")

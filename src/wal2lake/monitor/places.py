@@ -75,10 +75,11 @@ class PlacesReader:
         """The places as they are now, or as they were seen less than ``max_age_s`` ago: who shares this looks once."""
         with self._one_at_a_time:
             if self._seen is None or time.monotonic() - self._seen_at >= max_age_s:
-                self._seen, self._seen_at = self._look(), time.monotonic()
+                self._seen, self._seen_at = self.look(), time.monotonic()
             return self._seen
 
-    def _look(self) -> Places:
+    def look(self) -> Places:
+        """The places as they are now, for the one who asks."""
         config, problems, of_log = self._config, list[Problem](), list[Problem]()
         exists, log = self._log_status(of_log)  # looked at first: the log follows the server
         system, slot, names = _server_status(config, problems)

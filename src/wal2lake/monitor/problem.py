@@ -16,7 +16,7 @@ PROBLEMS: Final = {
     "locked": "the published tables cannot be listed, for somebody's lock",
     "history": "the server's WAL is not what the change log goes on from",
     "log": "there is no change log, or it cannot be read",
-    "open_transaction": "a transaction that is streamed or prepared has not ended for ten minutes, and keeps the change log",
+    "open_transaction": "a streamed or prepared transaction has not ended for ten minutes, and keeps the change log",
     "lake": "a table of the lake cannot be read",
     "capture": "capture does not run, died, failed, waits or is silent",
     "pipeline": "the pipeline does not run, died, failed, waits or is silent",
