@@ -35,6 +35,7 @@ def test_every_change_is_a_row_and_a_moved_one_is_two() -> None:
         xid=[8, 7, 7, 7, 7, 7],
     )
     found = envelope(batch, Commits.of(batch.xid, TRANSACTIONS), ["id"])
+    found.validate(full=True)
     assert found.schema.names == [*ENVELOPE.names, "id", "name", "doc"]
     assert list(zip(*(found[name].to_pylist() for name in ("_op", "_lsn", "id", "name", "doc")), strict=True)) == [
         ("I", 100, 1, "a", "d"),

@@ -31,3 +31,8 @@ def test_a_folder_tells_its_table(namespace: str, name: str) -> None:
 )
 def test_folders_keep_their_names(namespace: str, name: str, folder: str) -> None:
     assert table_folder("p", namespace, name) == f"snapshots/p/{folder}"
+
+
+def test_a_name_of_one_byte_too_many_is_told_in_another_way() -> None:
+    folder = table_folder("p", "%" * 63, "a" * 66).removeprefix("snapshots/p/")
+    assert len(folder) < 256 and table_of(folder) == ("%" * 63, "a" * 66)

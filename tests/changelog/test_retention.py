@@ -141,6 +141,17 @@ def test_a_reader_forgets_what_retention_removed(open_writer: Writer) -> None:
         assert [e.seq for e in reader.plan(ends[1], ends[2])] == [4, 5]
 
 
+def test_a_barrier_goes_when_all_have_passed_it(open_writer: Writer) -> None:
+    with open_writer() as writer:
+        ends = fill(writer, 2)
+        log = ChangeLog.open(writer.log.storage.root)
+        for name, end in zip("ab", ends, strict=True):
+            log.request_barrier(name, end)
+        log.release("c", ends[0])
+        log.trim(3600)
+        assert log.barriers() == {"b": ends[1]}
+
+
 def test_barriers(open_writer: Writer) -> None:
     with open_writer() as writer:
         writer.log.request_barrier("verify", 0x2000)

@@ -205,6 +205,20 @@ def test_retention_keeps_what_a_transaction_has_that_has_not_ended(open_writer: 
         assert (log.trim(0), [s.seq for s in log.segments]) == (4, [5, 6])
 
 
+def test_retention_keeps_the_first_chunk_of_what_ends_in_a_segment_of_which_a_part_is_released(
+    open_writer: Writer,
+) -> None:
+    stream = ScriptedStream()
+    with open_writer() as writer:
+        append(writer, stream.chunk(90, relation(), insert(1, "b"), first=True))
+        first = stream.transaction(insert(2, "c"))
+        released = stream.lsn
+        append(writer, [*first, stream.stream_commit(90)], stream.transaction(insert(3, "d")))
+        log = ChangeLog.open(writer.log.storage)
+        log.release("a", released)
+        assert (log.trim(0), [extent.seq for extent in log.plan(released, stream.lsn)]) == (0, [0, 1, 2])
+
+
 def test_the_log_begins_after_a_transaction_whose_first_chunk_is_gone(open_writer: Writer) -> None:
     stream = ScriptedStream()
     with open_writer() as writer:
