@@ -18,12 +18,14 @@ from tests.capture.conftest import World
 from tests.capture.test_unsendable import database
 from tests.waiting import eventually
 from wal2lake.capture import Capture
+from wal2lake.capture.startup import PLUGIN_OPTIONS
+from wal2lake.capture.unsendable import Manner
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.headers import INSERT, STREAM_ABORT
 from wal2lake.config import Config
-from wal2lake.errors import LogFullError
+from wal2lake.errors import LogFullError, ServerError
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -126,6 +128,15 @@ def test_a_full_disk_amid_a_transaction_costs_nothing(world: World, streaming: C
             world.await_durable(world.wal_end())
     assert world.captured_changes() == world.expected_changes()
     assert list(verify_log(world.log.storage)) == []
+
+
+def test_an_error_that_only_a_transaction_in_progress_may_meet_is_met_without_one() -> None:
+    """What the server says of any other transaction is the end."""
+    error = ServerError('could not map filenode "base/5/16613" to relation OID')
+    whole = Manner(streaming=True, two_phase=True).beyond(error, "")
+    assert whole == Manner() and whole.options == PLUGIN_OPTIONS
+    with pytest.raises(ServerError, match="could not map filenode"):
+        whole.beyond(error, "")
 
 
 class Load(threading.Thread):
