@@ -18,5 +18,9 @@ ARRAYS_OF_SERVER: Final[dict[tuple[int, str], int]] = {
     (1563, "_varbit"): 1562, (2951, "_uuid"): 2950, (3221, "_pg_lsn"): 3220, (3643, "_tsvector"): 3614,
     (3645, "_tsquery"): 3615, (3807, "_jsonb"): 3802, (3905, "_int4range"): 3904, (3907, "_numrange"): 3906,
     (3909, "_tsrange"): 3908, (3911, "_tstzrange"): 3910, (3913, "_daterange"): 3912, (3927, "_int8range"): 3926,
-    (4073, "_jsonpath"): 4072,
+    (4073, "_jsonpath"): 4072, (4192, "_regcollation"): 4191, (2207, "_regprocedure"): 2202, (2208, "_regoper"): 2203,
+    (2209, "_regoperator"): 2204, (2210, "_regclass"): 2205, (2211, "_regtype"): 2206, (3735, "_regconfig"): 3734,
+    (3770, "_regdictionary"): 3769, (4090, "_regnamespace"): 4089, (4097, "_regrole"): 4096,
+    (6150, "_int4multirange"): 4451, (6151, "_nummultirange"): 4532, (6152, "_tsmultirange"): 4533,
+    (6153, "_tstzmultirange"): 4534, (6155, "_datemultirange"): 4535, (6157, "_int8multirange"): 4536,
 }  # fmt: skip

@@ -112,7 +112,6 @@ ARRAYS: dict[str, list[str]] = {
     "interval": INTERVALS,
     "interval[]": ["{1 day,-1 mon +02:03:04.5,NULL}", "{}"],
     "inet[]": ["{10.0.0.1/8,::1}"],
-    "int4range[]": ['{"[1,10)",empty,NULL}'],
     "numbers": ["{1,2,NULL}", "{}"],
 }
 DOMAINS = {"whole": ("integer", ["1", "-1"]), "label": ("text", ["", "ok"]), "moment": ("timestamptz", TIMES[:3])}
@@ -269,9 +268,7 @@ def test_text_tuples(source: Source, table: str) -> None:
 
 
 HAVE_BINARY = [
-    table
-    for table, (sql_type, _) in CASES.items()
-    if table[0] in "kda" and sql_type not in ("numeric[]", "inet[]", "int4range[]")
+    table for table, (sql_type, _) in CASES.items() if table[0] in "kda" and sql_type not in ("numeric[]", "inet[]")
 ]
 
 
