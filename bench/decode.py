@@ -22,7 +22,7 @@ from wal2lake.columnar.types import TableColumn, TableSchema, column_type
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation
 
-BAR = 15
+BAR = 27
 ROUNDS = 5
 ROWS_PER_BATCH = 65_536
 _COPY_HEADER = 19
