@@ -99,7 +99,7 @@ def test_what_watches(server: EmbeddedPostgres, spark: SparkSession, shell: Shel
     follow(
         [item for item in items if item is not traced and item.language != "python"], shell, ours={"9187": str(port)},
         special={
-            "wal2lake events --follow": lambda _, text: until_said("1 changes of 1 tables", text),
+            "wal2lake events --follow": lambda _, text: until_said("1 change of 1 table", text),
             "wal2lake run --metrics-port": serve, "wal2lake metrics": serve,
             "wal2lake run --log-format": tell, "wal2lake capture": warn,
         },
