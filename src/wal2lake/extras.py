@@ -12,7 +12,7 @@ from wal2lake.errors import ConfigError
 # The modules that `pip install wal2lake` alone does not bring, with the extra that does (pyproject.toml).
 EXTRAS: Final = {
     **dict.fromkeys(("numpy", "pyarrow"), "arrow"),
-    "deltalake": "delta",
+    **dict.fromkeys(("deltalake", "pyroaring"), "delta"),
     **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
