@@ -43,6 +43,15 @@ def enabling(table: DeltaTable) -> list[dict[str, Any]]:
     return actions
 
 
+def mark(folder: Path, positions: list[int]) -> None:
+    """Mark these rows of the table's only file, in a commit of its own."""
+    table, files = DeltaTable(folder), files_of(folder)
+    [of] = data_files(files, table.version()).values()
+    vectors, _ = write_vectors(files, {of.path: np.array(positions)})
+    actions = [{"commitInfo": {"timestamp": 0}}, *enabling(table), of.removed(1, True)]
+    assert commit(folder, table.version() + 1, [*actions, of.marked(vectors[of.path], True)])
+
+
 def by_delta_rs(table: DeltaTable) -> dict[str, list[int]]:
     """The positions that are marked in each file, by delta-rs."""
     found: dict[str, list[int]] = {Path(uri).name: [] for uri in table.file_uris()}

@@ -166,7 +166,7 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
 @pytest.mark.parametrize("mode", ["append", "mirror"])
 def test_small_files_are_joined(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     monkeypatch.setattr("wal2lake.sinks.delta.MAINTAIN_EVERY", 4)
-    monkeypatch.setattr("wal2lake.sinks.delta.SMALL_FILES", 3)
+    monkeypatch.setattr("wal2lake.sinks.rearrange.SMALL_FILES", 3)
     site.configure(tmp_path, mode=mode)
     site.sql("CREATE TABLE public.t (id int PRIMARY KEY)")
     site.publish("t")

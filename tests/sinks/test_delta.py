@@ -165,7 +165,7 @@ def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(
 ) -> None:
     """The rival is the same task run twice; it commits after ours has loaded the table and written its files."""
     rival = DeltaSink(filled.uri, "p")
-    monkeypatch.setattr("wal2lake.sinks.delta.SMALL_FILES", 2)
+    monkeypatch.setattr("wal2lake.sinks.rearrange.SMALL_FILES", 2)
     actions = filled.write_files(as_table([(50, "a", "b", "c")]).to_batches(), SCHEMA)
     real = DeltaTable.create_write_transaction
 
@@ -473,7 +473,7 @@ def test_large_input_becomes_several_files_of_several_row_groups(
 
 
 def test_maintain_joins_small_files_and_keeps_rows_and_lsn(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2lake.sinks.delta.SMALL_FILES", 8)
+    monkeypatch.setattr("wal2lake.sinks.rearrange.SMALL_FILES", 8)
     sink.commit_files([], 1, SCHEMA, None)
     for i in range(8):
         sink.merge(folded(Event("I", (i, "a", "b", "c"))), i + 2, i + 1)

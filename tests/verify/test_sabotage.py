@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from math import inf
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from numpy import float32, nextafter
 from pyspark.sql import SparkSession
 
+from tests.deltadv.test_log import mark
 from tests.verify.lakes import BOOL, DOUBLE, FLOAT, INT32, INT64, STRING, UTC_US, Row, Shop
 from wal2lake.errors import VerifyError
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -87,6 +89,15 @@ def _sabotage(rows: list[Row]) -> None:
         change(rows, by_id[PLACE[name]])
 
 
+# Positions that are marked in a file of the source's 500 rows and 200 others: just those, one more, one fewer.
+_MARKED_SCHEMA = pa.schema({"id": INT32, "n": INT32})
+MARKED = {
+    "marked": list(range(500, 700)),
+    "overmarked": [41, *range(500, 700)],
+    "undermarked": list(range(500, 699)),
+}
+
+
 @pytest.fixture(scope="module")
 def shop(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     shop = Shop.open(server, "sabotage", tmp_path_factory.mktemp("sabotage"))
@@ -103,6 +114,12 @@ def report(shop: Shop, spark: SparkSession) -> VerifyReport:
             shop.land(name, _SCHEMA)
     shop.sabotage("goods", _SCHEMA, _sabotage)
     shop.sabotage("keyless", _SCHEMA, lambda rows: rows.append(rows[0]))
+    for name, marked in MARKED.items():
+        shop.sql(f"CREATE TABLE {name} (id int PRIMARY KEY, n int)")
+        shop.sql(f"INSERT INTO {name} SELECT n, n FROM generate_series(1, 500) n")
+        shop.land(name, _MARKED_SCHEMA)
+        shop.sabotage(name, _MARKED_SCHEMA, lambda rows: rows.extend({"id": i, "n": -1} for i in range(400, 600)))
+        mark(Path(shop.uri(name)), marked)
     shop.sql("ALTER TABLE wider DROP COLUMN note")
     shop.sql("ALTER TABLE narrower ADD COLUMN colour text")
     return verify(shop.config, spark, range_rows=100)
@@ -141,6 +158,15 @@ def test_a_table_left_alone_is_equal(report: VerifyReport) -> None:
     result = _result(report, "untouched")
     assert (result.ok, result.rows_source, result.rows_lake) == (True, 2202, 2202)
     assert result.ranges > 10
+
+
+def test_rows_that_deletion_vectors_mark_are_not_the_lakes(report: VerifyReport) -> None:
+    assert _result(report, "marked").ok
+    assert _result(report, "marked").rows_lake == 500
+    [bad] = _result(report, "overmarked").bad_ranges
+    assert (bad.rows_lake - bad.rows_source, _holds(bad, 42)) == (-1, True)
+    [bad] = _result(report, "undermarked").bad_ranges
+    assert (bad.rows_lake - bad.rows_source, _holds(bad, 599)) == (1, True)
 
 
 def test_a_column_that_the_lake_lacks_is_a_problem_and_the_others_are_compared(report: VerifyReport) -> None:

@@ -9,6 +9,9 @@ told that maintenance is due, and no other, so it is due once and needs no commi
 LSN up to which the rows are of several snapshots. Two more are the seconds of retention that we gave the table's
 properties: who finds another value there knows that it is the user's.
 
+Rows of large files are marked in deletion vectors where the table's configuration says so (marking.py); a table that
+has some is read with them, whatever the configuration says.
+
 Checkpoints are made by maintenance alone, for delta_past.py's reason.
 
 Source: Delta transaction log protocol, "Transaction Identifiers".
@@ -18,9 +21,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, count
+from dataclasses import replace
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -39,13 +43,20 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill, widens
+from wal2lake.deltadv.bitmap import VectorError
+from wal2lake.deltadv.log import DataFile
+from wal2lake.deltadv.vectors import write_vectors
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import COMMENT, FileAction, SinkConflictError, SinkState, TargetError
-from wal2lake.sinks.datafiles import FILE_BYTES, read_batches, write_data_files
+from wal2lake.sinks.commit_log import CommitLog
+from wal2lake.sinks.datafiles import read_batches, write_data_files
+from wal2lake.sinks.dead_rows import DeadRows
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
+from wal2lake.sinks.marking import enabling, has_vectors, marking_actions, named_files, property_actions
+from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
 from wal2lake.sinks.sink_errors import failure
@@ -53,9 +64,10 @@ from wal2lake.sinks.sink_errors import failure
 MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
 PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY), "delta.enableDeletionVectors": "false"}
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_FEATURES: Final = {"timestampNtz"}
+# the last one without a column of its type: delta-rs names it wherever it sets a property of a table with features
+_FEATURES: Final = {"timestampNtz", "deletionVectors", "appendOnly", "invariants", "variantType"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-SMALL_FILES: Final = 48
+MARK_BYTES: Final = 256 << 10  # a smaller file is as soon rewritten as marked
 ORPHAN_S: Final = 7 * 86_400  # longer than any snapshot takes, whose files nobody names until its end
 _NOT_OURS: Final = "Move it away, or choose another lake.path or pipeline.name."
 
@@ -66,7 +78,9 @@ T = TypeVar("T")
 class DeltaSink:
     """The Delta table at ``uri`` as the target of one table of ``pipeline``. A ``Sink`` (sinks/base.py)."""
 
-    def __init__(self, uri: str, pipeline: str, retention: Retention | None = None) -> None:
+    def __init__(
+        self, uri: str, pipeline: str, retention: Retention | None = None, deletion_vectors: bool = False
+    ) -> None:
         if "://" not in uri and _ESCAPE.search(uri):
             raise SinkError(f"delta-rs cannot use {uri}: it takes %XX for an escape.", hint="Choose another lake.path.")
         self.uri = uri
@@ -78,6 +92,8 @@ class DeltaSink:
         self._kept_ids = {REMOVED_FILES: f"wal2lake-files-kept:{pipeline}", LOG: f"wal2lake-log-kept:{pipeline}"}
         self._retention = retention or Retention()
         self._folder = Folder(uri)
+        self._log = CommitLog(self._folder)
+        self._marks = deletion_vectors and self._folder.is_local  # a log elsewhere has no put-if-absent of ours
 
     def state(self) -> SinkState | None:
         """The version, applied LSN and columns; None if nothing is there. Raises TargetError if it is not ours."""
@@ -94,8 +110,11 @@ class DeltaSink:
         """The rows of the newest version, from the log's statistics alone; 0 if nothing is there."""
         with self._mapped_errors():
             table = self._open()
-            counts = [] if table is None else _files(table)["num_records"].to_pylist()
-            return sum(count or 0 for count in counts)
+            if table is None:
+                return 0
+            vectors = [file.vector for file in self._named(table).values() if file.vector is not None]
+            counts = _files(table)["num_records"].to_pylist()
+            return sum(count or 0 for count in counts) - sum(vector.cardinality for vector in vectors)
 
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write durable Parquet files, of which no reader knows until commit_files names them."""
@@ -172,19 +191,16 @@ class DeltaSink:
             assert table is not None
             committed = target = self._target(table)
             written: dict[str, FileAction] = {}
-            with self._removing_if_refused(table, written):
+            with self._log.removing_if_refused(table, written):
                 for folded in pieces:
-                    removed, actions = self._rewrite(target, folded)
+                    rewrite = merge(target, folded)
                     del folded  # while the next one is made
-                    target = target.after(removed, [action.path for action in actions])
-                    self._folder.remove(path for path in removed if written.pop(path, None))
+                    actions = write_data_files(self._folder, rewrite.batches, target.schema)
+                    target = target.after(rewrite.removed, [action.path for action in actions], rewrite.marked)
+                    self._folder.remove(path for path in rewrite.removed if written.pop(path, None))
                     written |= {action.path: action for action in actions}
                 gone = set(committed.files["path"].to_pylist()) - set(target.files["path"].to_pylist())
-                return self._commit(table, list(written.values()), sorted(gone), lsn, converges_lsn)
-
-    def _rewrite(self, target: CommittedFiles, folded: Folded | FoldedRows) -> tuple[list[str], list[FileAction]]:
-        rewrite = merge(target, folded)
-        return rewrite.removed, write_data_files(self._folder, rewrite.batches, target.schema)
+                return self._commit(table, list(written.values()), sorted(gone), lsn, converges_lsn, target.dead)
 
     def holds(self, keys: pa.Table) -> Mask:
         """bool[keys]: the target has a row with this key."""
@@ -210,7 +226,7 @@ class DeltaSink:
                 self._rewrite_all(table, want, added)
             else:
                 fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
-                with self._durably(table):
+                with self._log.durably(table):
                     table.alter.add_columns(fields, **self._commit_options(None))
 
     def maintain(self) -> float | None:
@@ -221,7 +237,7 @@ class DeltaSink:
         never committed go after ORPHAN_S.
         """
         with self._mapped_errors():
-            table = self._join_small_files(self._require_table())
+            table = self._rearrange(self._require_table())
             past = self._past(table)
             table = self._settle_retention(table, past)
             kept_s = kept_seconds(self.uri, table.metadata().configuration)
@@ -231,14 +247,13 @@ class DeltaSink:
             self._delete(past.unnamed, max(ORPHAN_S, kept_s))
             return min((file.since + kept_s - past.now for file in left), default=None)
 
-    def _join_small_files(self, table: DeltaTable) -> DeltaTable:
+    def _rearrange(self, table: DeltaTable) -> DeltaTable:
+        """Join small files where there are many, and leave out what is dead of those that are much so."""
         target = self._target(table)
-        small = target.files.filter(pa.array(target.files["size_bytes"].to_numpy() < FILE_BYTES // 2))
-        if small.num_rows < SMALL_FILES:
+        removed = to_rearrange(target)
+        if not removed:
             return table
-        removed = small["path"].to_pylist()
-        joined = chain.from_iterable(read_batches(self._folder, path, target.schema) for path in removed)
-        self._apply(table, Rewrite(removed, joined), None)
+        self._apply(table, Rewrite(removed, chain.from_iterable(map(target.live_rows, removed)), {}), target.dead)
         return self._require_table()
 
     def _settle_retention(self, table: DeltaTable, past: Past) -> DeltaTable:
@@ -247,19 +262,22 @@ class DeltaSink:
         changes = past.settle(table.metadata().configuration, ours, self._retention)
         if not changes:
             return table
-        with self._durably(table):
-            table.alter.set_table_properties(
-                {name: interval(seconds) for name, seconds in changes.items()},
-                raise_if_not_exists=False,
-                **self._commit_options(None, {self._kept_ids[name]: seconds for name, seconds in changes.items()}),
-            )
+        properties = {name: interval(seconds) for name, seconds in changes.items()}
+        told = {self._kept_ids[name]: seconds for name, seconds in changes.items()}
+        if self._folder.is_local and table.protocol().min_reader_version == 3:
+            self._log.put(table, property_actions(table, *self._said(None, told), properties))
+        else:
+            with self._log.durably(table):
+                table.alter.set_table_properties(
+                    properties, raise_if_not_exists=False, **self._commit_options(None, told)
+                )
         return self._require_table()
 
     def _past(self, table: DeltaTable) -> Past:
         files = _files(table)
-        return read_past(
-            self._folder, dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
-        )
+        live = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
+        vectors = {file.vector.path for file in self._named(table).values() if file.vector is not None}
+        return read_past(self._folder, live | dict.fromkeys(filter(None, vectors), 0))
 
     def _delete(self, files: Sequence[File], kept_s: int) -> list[File]:
         """Those that are older, and give those that are not."""
@@ -343,12 +361,13 @@ class DeltaSink:
             if DeltaTable.is_deltatable(self.uri):
                 raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
             raise
-        self._sync(-1)
+        self._log.sync(-1)
 
-    def _apply(self, table: DeltaTable, rewrite: Rewrite, lsn: int | None, converges_lsn: int | None = None) -> bool:
+    def _apply(self, table: DeltaTable, rewrite: Rewrite, dead: DeadRows) -> None:
+        """The same rows in other files."""
         actions = write_data_files(self._folder, rewrite.batches, _columns(table))
-        with self._removing_if_refused(table, [action.path for action in actions]):
-            return self._commit(table, actions, rewrite.removed, lsn, converges_lsn)
+        with self._log.removing_if_refused(table, [action.path for action in actions]):
+            self._commit(table, actions, rewrite.removed, None, None, dead)
 
     def _commit(
         self,
@@ -357,18 +376,26 @@ class DeltaSink:
         removed: Sequence[str],
         lsn: int | None,
         converges_lsn: int | None = None,
+        dead: DeadRows | None = None,
     ) -> bool:
-        """Swap files in one commit; ``lsn`` None: the same rows in other files. Returns whether ``maintain`` is due."""
+        """Swap files in one commit; ``lsn`` None: the same rows in other files. Returns whether ``maintain`` is due.
+
+        ``dead``: what is marked in the table's files, and in those that stay is marked by this commit.
+        """
         files, schema = _files(table), _columns(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
         due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= MAINTAIN_EVERY
         marks = {self._maintained_id: version if due else None, self._converges_id: converges_lsn}
-        with self._durably(table):
+        come = [_add_action(action, schema, changed) for action in actions]
+        if dead is not None and dead.concerns(removed):
+            self._commit_marks(table, come, removed, dead, lsn, marks)
+            return due
+        with self._log.durably(table):
             table.create_write_transaction(
                 [
-                    *(_add_action(action, schema, changed) for action in actions),
+                    *come,
                     *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
                 ],
                 mode="append",
@@ -376,6 +403,30 @@ class DeltaSink:
                 **self._commit_options(lsn, marks),
             )
         return due
+
+    def _commit_marks(
+        self,
+        table: DeltaTable,
+        come: Sequence[AddAction],
+        removed: Sequence[str],
+        dead: DeadRows,
+        lsn: int | None,
+        marks: Mapping[str, int | None],
+    ) -> None:
+        """As delta-rs commits, but with vectors: those of the files that go, and those that come."""
+        if not self._folder.is_local:
+            raise TargetError(f"The Delta table at {self.uri} has deletion vectors, which is written on a disk alone.")
+        said, every = self._said(lsn, marks)
+        gone = set(removed)
+        marked_now = {path: positions for path, positions in dead.marked.items() if path not in gone}
+        vectors, file = write_vectors(self._folder.files, marked_now) if marked_now else ({}, None)
+        written = [] if file is None else [file]
+        with self._log.removing_if_refused(table, written):
+            self._folder.sync(written)
+            go = [dead.named[path] for path in removed]
+            marked = [(dead.named[path], vector) for path, vector in vectors.items()]
+            actions = marking_actions(table, said, every, come, go, marked, lsn is not None)
+            self._log.put(table, actions, lsn)
 
     def _replace(
         self,
@@ -388,7 +439,7 @@ class DeltaSink:
         """Exchange all files, and the columns, in one commit, after those that allow timestamps without zone and have
         the table's comment."""
         features = table.protocol().writer_features or ()
-        with self._durably(table):
+        with self._log.durably(table):
             if _comment(schema) != (table.metadata().description or "") and schema.metadata:
                 table.alter.set_table_description(_comment(schema), **self._commit_options(None))
             if any(map(_has_naive_time, schema.types)) and "timestampNtz" not in features:
@@ -406,18 +457,22 @@ class DeltaSink:
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
         filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
-        target = CommittedFiles(self._folder, schema, _files(table))
+        target = replace(self._target(table), schema=schema)
         batches = (
-            _with_values(batch, filled)
-            for path in target.files["path"].to_pylist()
-            for batch in read_batches(self._folder, path, schema)
+            _with_values(batch, filled) for path in target.files["path"].to_pylist() for batch in target.live_rows(path)
         )
         actions = write_data_files(self._folder, batches, schema)
-        with self._removing_if_refused(table, [action.path for action in actions]):
+        with self._log.removing_if_refused(table, [action.path for action in actions]):
             self._replace(table, actions, _as_said(schema, table), None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
-        return CommittedFiles(self._folder, _columns(table), _files(table))
+        dead = DeadRows(self._folder.files, self._named(table))
+        marks = self._marks and enabling(table) is not None
+        return CommittedFiles(self._folder, _columns(table), _files(table), dead, MARK_BYTES if marks else None)
+
+    def _named(self, table: DeltaTable) -> dict[str, DataFile]:
+        """Its files as the log names them, where one of them may have a vector, or come to have one."""
+        return named_files(self._folder, table) if self._marks or has_vectors(table) else {}
 
     def _require(self, table: DeltaTable, schema: pa.Schema) -> None:
         if not _columns(table).equals(schema):
@@ -431,58 +486,19 @@ class DeltaSink:
 
     def _commit_options(self, lsn: int | None, marks: Mapping[str, int | None] | None = None) -> dict[str, Any]:
         """What a commit of ours says besides, of delta-rs's options; ``marks``: app transactions beside the LSN's."""
-        said = {"wal2lake.pipeline": self.pipeline} | ({} if lsn is None else {"wal2lake.lsn": str(LSN(lsn))})
-        every = {self._app_id: lsn, **(marks or {})}
+        said, every = self._said(lsn, marks or {})
         properties = CommitProperties(
             said,
             max_commit_retries=0,
-            app_transactions=[Transaction(name, int(mark)) for name, mark in every.items() if mark is not None],
+            app_transactions=[Transaction(name, mark) for name, mark in every.items()],
         )
         return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
 
-    @contextmanager
-    def _removing_if_refused(self, table: DeltaTable, paths: Collection[str]) -> Iterator[None]:
-        """Remove files that the block was to commit to ``table``, and that no version since then names.
-
-        Not on an object store: a commit whose answer was lost may arrive there yet.
-        """
-        loaded = table.version()
-        try:
-            yield
-        except BaseException:
-            if self._folder.is_local:
-                named = b"".join(self._commits_after(loaded))
-                self._folder.remove(path for path in paths if path.encode() not in named)
-            raise
-
-    def _commits_after(self, loaded: int) -> Iterator[bytes]:
-        for version in count(loaded + 1):
-            try:
-                with self._folder.files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
-                    yield stream.read()
-            except FileNotFoundError:
-                return
-
-    @contextmanager
-    def _durably(self, table: DeltaTable) -> Iterator[None]:
-        """What the block commits to ``table`` is on stable storage when it ends."""
-        loaded = table.version()
-        yield
-        self._sync(loaded)
-
-    def _sync(self, loaded: int) -> None:
-        """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included.
-
-        The files tell: delta-rs leaves a table at the version it was loaded in when it writes a transaction.
-        """
-        written: list[str] = []
-        for version in count(loaded + 1):
-            stem = f"_delta_log/{version:020d}"
-            found = self._folder.unsynced([f"{stem}.json", f"{stem}.checkpoint.parquet"])
-            written += [*found, "_delta_log/_last_checkpoint"] if len(found) > 1 else found
-            if not found:
-                break
-        self._folder.sync(written)
+    def _said(self, lsn: int | None, marks: Mapping[str, int | None]) -> tuple[dict[str, str], dict[str, int]]:
+        """The entries in a commit's own words, and its app transactions."""
+        said = {"wal2lake.pipeline": self.pipeline} | ({} if lsn is None else {"wal2lake.lsn": str(LSN(lsn))})
+        every = {self._app_id: lsn, **marks}
+        return said, {name: int(mark) for name, mark in every.items() if mark is not None}
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -499,6 +515,8 @@ class DeltaSink:
             raise error.__cause__ from None
         except CommitFailedError as error:
             raise SinkConflictError(f"Someone else committed to the Delta table at {self.uri} meanwhile.") from error
+        except VectorError as error:
+            raise TargetError(f"The Delta table at {self.uri} cannot be read: {error}", hint=RESYNC) from error
         except (DeltaError, OSError) as error:
             raise failure(self.uri, error) from error
 

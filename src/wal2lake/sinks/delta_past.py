@@ -14,12 +14,14 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from wal2lake.deltadv.vectors import Vector, place_of
+from wal2lake.files import ASIDE
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.retention import Retention, interval_seconds
 from wal2lake.sinks.sink_errors import using_file
@@ -30,13 +32,14 @@ _DEFAULT_S: Final = 7 * 86_400  # Delta's, where a table does not say
 _FORMER: Final = {REMOVED_FILES: 86_400, LOG: 6 * 3600}  # what tables were given before there was a setting
 _LOG_FOLDER: Final = "_delta_log/"
 _CHECKPOINT: Final = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
-_COLUMNS: Final = ["remove.path", "remove.deletionTimestamp", "remove.size"]
+_COLUMNS: Final = ["remove.path", "remove.deletionTimestamp", "remove.size", "remove.deletionVector"]
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Past:
-    """Of one table: the ``removed`` files that the log still names, those of the ``log``, ``unnamed`` data files.
+    """Of one table: the ``removed`` files that the log still names, those of the ``log``, ``unnamed`` files of data and
+    vectors, and what a commit left that was not finished.
 
     ``checkpoint``: the version of the newest one, −1: there is none. ``live_bytes``: of the newest version's files.
     """
@@ -88,7 +91,7 @@ def _warn(uri: str, stands: str) -> None:
 
 
 def read_past(folder: Folder, live: Mapping[str, int]) -> Past:
-    """What lies there beside the files of the newest version, ``live``, with their sizes."""
+    """What lies there beside the files of the newest version, ``live``, with their sizes (0: another file's part)."""
     found = folder.files_below()
     log = [file for file in found if file.path.startswith(_LOG_FOLDER)]
     names = sorted(file.path for file in log)
@@ -98,14 +101,20 @@ def read_past(folder: Folder, live: Mapping[str, int]) -> Past:
         if name.endswith(".json") and name[len(_LOG_FOLDER) :][:20].isdigit() and _version(name) > checkpoint:
             _replay(folder, name, removed)
     gone = {path: file for path, file in removed.items() if path not in live}
-    there = [file for file in found if file.path.endswith(".parquet") and "/" not in file.path]
+    there = [file for file in found if _is_data(file.path)]
+    unfinished = [file for file in log if file.path.endswith(ASIDE)]
     return Past(
-        removed=[gone[file.path] for file in there if file.path in gone],
+        removed=[replace(gone[file.path], size=file.size) for file in there if file.path in gone],
         log=log,
-        unnamed=[file for file in there if file.path not in live and file.path not in gone],
+        unnamed=[file for file in there if file.path not in live and file.path not in gone] + unfinished,
         checkpoint=checkpoint,
         live_bytes=sum(live.values()),
     )
+
+
+def _is_data(path: str) -> bool:
+    """Data or vectors, in the table's folder itself."""
+    return (path.endswith(".parquet") and "/" not in path) or place_of(path) is not None
 
 
 def _newest_checkpoint(names: Sequence[str]) -> tuple[int, list[str]]:
@@ -131,7 +140,8 @@ def _tombstones(folder: Folder, parts: Iterable[str]) -> dict[str, File]:
         with using_file(folder.uri), pq.ParquetFile(folder.files.open_input_file(part)) as file:
             actions = file.read(columns=_COLUMNS)
         rows = actions["remove"].drop_null().to_pylist() if actions.num_columns else []
-        found |= {row["path"]: _removed(row) for row in rows}
+        for row in rows:
+            _remove(row, found)
     return found
 
 
@@ -141,10 +151,16 @@ def _replay(folder: Folder, name: str, removed: dict[str, File]) -> None:
         lines = stream.read().splitlines()
     for action in map(json.loads, lines):
         if "remove" in action:
-            removed[action["remove"]["path"]] = _removed(action["remove"])
+            _remove(action["remove"], removed)
         elif "add" in action:
             removed.pop(action["add"]["path"], None)
 
 
-def _removed(action: Mapping[str, Any]) -> File:
-    return File(action["path"], action.get("size") or 0, (action.get("deletionTimestamp") or 0) / 1000)
+def _remove(action: Mapping[str, Any], removed: dict[str, File]) -> None:
+    """The file goes, and with it its vector: of several in one file, that of the one that goes last."""
+    since = (action.get("deletionTimestamp") or 0) / 1000
+    removed[action["path"]] = File(action["path"], action.get("size") or 0, since)
+    described = action.get("deletionVector")
+    path = None if described is None else Vector.of(described).path
+    if path is not None and (path not in removed or removed[path].since < since):
+        removed[path] = File(path, 0, since)

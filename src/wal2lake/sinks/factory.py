@@ -11,9 +11,10 @@ from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.folder import table_uri
 from wal2lake.sinks.retention import Retention
 
-_SINKS: Final[Mapping[LakeFormat, Callable[[str, str, Retention], Sink]]] = {"delta": DeltaSink}
+_SINKS: Final[Mapping[LakeFormat, Callable[[str, str, Retention, bool], Sink]]] = {"delta": DeltaSink}
 
 
 def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
     """The table ``namespace.name`` of ``lake`` as the target of ``pipeline``; nothing is read or made yet."""
-    return _SINKS[lake.format](table_uri(lake.path, namespace, name), pipeline, Retention.of(lake))
+    uri = table_uri(lake.path, namespace, name)
+    return _SINKS[lake.format](uri, pipeline, Retention.of(lake), lake.deletion_vectors)

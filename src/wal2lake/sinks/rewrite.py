@@ -1,16 +1,17 @@
-"""MERGE by copy on write: find the rows that go, rewrite only the files that hold them, append what comes.
+"""MERGE: find the rows that go, mark them in large files or rewrite the files that hold them, append what comes.
 
 Keys are looked up file by file in streams of their key columns alone, so memory is the batch's, never the table's,
 and files that hold none of them are not touched. Rows leave in place and come back at the end: hot rows gather
-in the newest files, and the old ones are left alone.
+in the newest files, and the old ones are left alone. Rows that are marked are no rows: positions are those in the file,
+marked rows counted, and whoever finds or keeps rows leaves them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,27 +23,34 @@ from wal2lake.apply.unify import widens
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.sinks.base import NotACopyError
 from wal2lake.sinks.datafiles import align, read_batches
+from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
 from wal2lake.sinks.folder import Folder
+
+MOSTLY: Final = 0.5  # a file of which as great a part is dead is rewritten: that costs no more than it frees
 
 
 @dataclass(frozen=True)
 class CommittedFiles:
-    """A table's committed files. ``files``: columns path, size_bytes, and min and max (structs by column).
+    """A table's committed files. ``files``: columns path, size_bytes, num_records (those that are marked count), and
+    min and max (structs by column). Or files that are about to be committed with it, which have a path alone.
 
-    Or files that are about to be committed with it, which have a path alone.
+    ``dead``: the rows of each that are marked. ``mark_bytes``: files of so many bytes may be; None: none may.
     """
 
     folder: Folder
     schema: pa.Schema
     files: pa.Table
+    dead: DeadRows = NONE_DEAD
+    mark_bytes: int | None = None
 
-    def after(self, removed: Sequence[str], written: Sequence[str]) -> CommittedFiles:
-        """The files as they are when some are gone and others, of which nothing else is known, have come."""
+    def after(self, removed: Sequence[str], written: Sequence[str], marked: Mapping[str, Ids]) -> CommittedFiles:
+        """The files as they are when some are gone and others, of which nothing else is known, have come, and in those
+        of ``marked`` these rows and no others are marked."""
         kind = self.files.schema.field("path").type
         gone = pc.is_in(self.files["path"], pa.array(removed, kind))
         come = pa.table({"path": pa.array(written, kind)})
         files = pa.concat_tables([self.files.filter(pc.invert(gone)), come], promote_options="default")
-        return CommittedFiles(self.folder, self.schema, files)
+        return replace(self, files=files, dead=self.dead.after(marked))
 
     def candidates(self, rows: pa.Table) -> list[str]:
         """The files that may hold a row equal to one of ``rows`` in its first column, by their statistics."""
@@ -59,6 +67,33 @@ class CommittedFiles:
         for batch in read_batches(self.folder, path, schema):
             yield pa.Table.from_batches([batch])
 
+    def live_rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The file's rows in order, in all columns, without those that are marked."""
+        return self.rows_without(path, np.empty(0, np.int64))
+
+    def rows_without(self, path: str, positions: Ids) -> Iterator[pa.RecordBatch]:
+        """The file's live rows but for those at ``positions``, which rise."""
+        gone = self.dead.with_others(path, positions)
+        start = 0
+        for batch in read_batches(self.folder, path, self.schema):
+            first, last = np.searchsorted(gone, (start, start + batch.num_rows))
+            if first < last:
+                stays = np.ones(batch.num_rows, np.bool_)
+                stays[gone[first:last] - start] = False
+                yield batch.filter(pa.array(stays))
+            else:
+                yield batch
+            start += batch.num_rows
+
+    def marks(self, hits: Sequence[Hits]) -> dict[str, Ids]:
+        """Those of the files that are marked, and not rewritten, with all rows that are marked in each then."""
+        if self.mark_bytes is None or "num_records" not in self.files.column_names:
+            return {}
+        known = (self.files[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        rows = {path: rows or 0 for path, size, rows in zip(*known, strict=True) if (size or 0) >= self.mark_bytes}
+        marked = {hit.path: self.dead.with_others(hit.path, hit.positions) for hit in hits if rows.get(hit.path)}
+        return {path: dead for path, dead in marked.items() if len(dead) < rows[path] * MOSTLY}
+
 
 @dataclass(frozen=True)
 class Hits:
@@ -71,10 +106,12 @@ class Hits:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What one commit does: the ``removed`` files go; ``batches`` are all the rows of the files that come."""
+    """What one commit does: the ``removed`` files go; ``batches`` are all the rows of the files that come; in each of
+    the ``marked`` files these rows, which rise, are marked, and no others."""
 
     removed: list[str]
     batches: Iterator[pa.RecordBatch]
+    marked: Mapping[str, Ids]
 
 
 def merge(target: CommittedFiles, folded: Folded | FoldedRows) -> Rewrite:
@@ -111,9 +148,11 @@ def _merge_rows(target: CommittedFiles, folded: FoldedRows) -> Rewrite:
 
 
 def _rewrite(target: CommittedFiles, truncated: bool, hits: list[Hits], rows: pa.Table) -> Rewrite:
-    kept = chain.from_iterable(_rows_kept(target, hit) for hit in hits)
-    removed = target.files["path"].to_pylist() if truncated else [hit.path for hit in hits]
-    return Rewrite(removed, chain(kept, rows.to_batches()))
+    marked = target.marks(hits)
+    rewritten = [hit for hit in hits if hit.path not in marked]
+    kept = chain.from_iterable(target.rows_without(hit.path, hit.positions) for hit in rewritten)
+    removed = target.files["path"].to_pylist() if truncated else [hit.path for hit in rewritten]
+    return Rewrite(removed, chain(kept, rows.to_batches()), marked)
 
 
 def _find(target: CommittedFiles, index: RowIndex, rows: pa.Table, copies: Ids | None = None) -> list[Hits]:
@@ -139,7 +178,7 @@ def _find_in(target: CommittedFiles, path: str, index: RowIndex, columns: list[s
     start, positions, ids = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for rows in target.rows_in(path, columns):
         of = index.find(rows)
-        at = np.flatnonzero(of >= 0)
+        at = target.dead.live(path, np.flatnonzero(of >= 0), start)
         if left is not None:
             at = at[_take_at_most(of[at], left)]
         positions.append(at + start)
@@ -157,17 +196,6 @@ def _take_at_most(ids: Ids, left: Ids) -> Mask:
     taken[order] = rank < left[ordered]
     left -= np.bincount(ids[taken], minlength=len(left))
     return taken
-
-
-def _rows_kept(target: CommittedFiles, hit: Hits) -> Iterator[pa.RecordBatch]:
-    """The file's rows without the hits."""
-    start = 0
-    for batch in read_batches(target.folder, hit.path, target.schema):
-        stays = np.ones(batch.num_rows, np.bool_)
-        first, last = np.searchsorted(hit.positions, (start, start + batch.num_rows))
-        stays[hit.positions[first:last] - start] = False
-        start += batch.num_rows
-        yield batch.filter(pa.array(stays))
 
 
 def _fill_from_target(target: CommittedFiles, folded: Folded, index: RowIndex, hits: list[Hits]) -> pa.Table:

@@ -1,7 +1,8 @@
 """The lake's side: the Parquet files of exactly one Delta version, printed as PostgreSQL prints and digested in Spark.
 
 Everything runs in a Spark session of its own (UTC, ANSI, names with case), so no setting of the user's can change a
-text or hide a file. Nothing here knows how the rows came there.
+text or hide a file. Nothing here knows how the rows came there. Rows that deletion vectors mark are left out: delta-rs
+says which those are, by code of its own.
 
 Source: Delta Transaction Log Protocol.
 """
@@ -12,11 +13,14 @@ import json
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -62,6 +66,9 @@ class LakeTable:
         files = [unquote(uri) for uri in delta.file_uris()]
         reader = session.read.options(**_READ).schema(StructType.fromJson(schema))
         self._rows = reader.parquet(*files) if files else session.createDataFrame([], StructType.fromJson(schema))
+        marked = pa.table(delta.deletion_vectors().read_all())
+        if marked.num_rows:
+            self._rows = _without(session, self._rows, marked, files)
 
     def digests(
         self, comparison: Comparison, window: Window, groups: Sequence[Sequence[ComparedColumn]]
@@ -88,7 +95,6 @@ def _refuse_unreadable(delta: DeltaTable) -> None:
     features = {
         "partition columns": bool(metadata.partition_columns),
         "column mapping": metadata.configuration.get("delta.columnMapping.mode", "none") != "none",
-        "deletion vectors": delta.deletion_vectors().read_all().num_rows > 0,
     }
     for feature, present in features.items():
         if present:
@@ -96,6 +102,29 @@ def _refuse_unreadable(delta: DeltaTable) -> None:
                 f"The Delta table {delta.table_uri} uses {feature}, which verify cannot read.",
                 hint="wal2lake itself never writes them: rewrite the table without, or snapshot it anew.",
             )
+
+
+def _without(session: SparkSession, rows: DataFrame, marked: pa.Table, files: Sequence[str]) -> DataFrame:
+    """The rows but for those that ``marked`` (columns filepath, selection_vector: true is kept) leaves out of files.
+
+    A row is known by its file's name and its place there; a place takes less than 40 bits.
+    """
+    names = [PurePosixPath(unquote(path)).name for path in marked["filepath"].to_pylist()]
+    if len({PurePosixPath(path).name for path in files}) < len(files):
+        raise VerifyError("Two files of a Delta table with deletion vectors have one name, which verify cannot read.")
+    dead = [
+        (number << 40) + np.flatnonzero(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))
+        for number, kept in enumerate(marked["selection_vector"])
+    ]
+    column = "row of a file"
+    while column in rows.columns:
+        column += "_"
+    numbers = F.create_map(*(F.lit(part) for pair in zip(names, range(len(names)), strict=True) for part in pair))
+    file = rows.metadataColumn("_metadata")
+    number = F.try_element_at(numbers, file["file_name"]).cast("bigint")
+    gone = session.createDataFrame(pa.table({column: np.concatenate(dead)}))
+    known = rows.withColumn(column, F.shiftleft(number, 40) + file["row_index"])
+    return known.join(gone, column, "left_anti").drop(column)
 
 
 def _inside(key: Column, lower: Key | None, upper: Key | None) -> Column:

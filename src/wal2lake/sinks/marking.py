@@ -1,0 +1,103 @@
+"""A Delta commit that marks rows, or removes files with marked rows: delta-rs's own actions know no deletion vectors.
+
+It says what delta-rs's commits of ours say, put if absent as they are, and in its first one on a table besides that the
+table may have vectors. So vectors, data files and LSN are one commit, or none of them is.
+
+Source: Delta transaction log protocol, "Commit Provenance Information", "Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from wal2lake.deltadv.log import FEATURE, DataFile, data_files, feature_actions
+from wal2lake.deltadv.vectors import Vector
+from wal2lake.sinks.folder import Folder
+
+_WORDS: Final = {
+    "partition_values": "partitionValues",
+    "modification_time": "modificationTime",
+    "data_change": "dataChange",
+}
+
+
+def has_vectors(table: DeltaTable) -> bool:
+    """Whether a file of the table may have one."""
+    return FEATURE in (table.protocol().reader_features or ())
+
+
+def named_files(folder: Folder, table: DeltaTable) -> dict[str, DataFile]:
+    """The table's data files, by path. Raises VectorError, and OSError."""
+    return data_files(folder.files, table.version())
+
+
+def enabling(table: DeltaTable) -> list[dict[str, Any]] | None:
+    """What the first commit that marks rows says besides; None: this table's protocol is none that we extend."""
+    protocol = table.protocol()
+    versions = protocol.min_reader_version, protocol.min_writer_version
+    features = protocol.reader_features or (), protocol.writer_features or ()
+    return feature_actions((*versions, *features), _metadata(table))
+
+
+def _metadata(table: DeltaTable) -> dict[str, Any]:
+    """As the log has it."""
+    metadata = table.metadata()
+    return {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
+    }
+
+
+def property_actions(
+    table: DeltaTable, said: Mapping[str, str], transactions: Mapping[str, int], properties: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The commit that sets these properties and nothing else: delta-rs's, on a table that has features, names in it one
+    more that nobody asked for (variantType), which older readers do not know.
+    """
+    metadata = _metadata(table)
+    changed = {**metadata, "configuration": {**metadata["configuration"], **properties}}
+    return [*_entries("SET TBLPROPERTIES", said, transactions), {"metaData": changed}]
+
+
+def marking_actions(
+    table: DeltaTable,
+    said: Mapping[str, str],
+    transactions: Mapping[str, int],
+    come: Sequence[AddAction],
+    go: Sequence[DataFile],
+    marked: Sequence[tuple[DataFile, Vector]],
+    changed: bool,
+) -> list[dict[str, Any]]:
+    """The commit in which files ``come`` and ``go``, and others stand with another vector.
+
+    ``said``: what the commit's own entry has besides; ``changed``: whether the table has other rows then.
+    """
+    now = time.time_ns() // 1_000_000
+    actions = [*_entries("WRITE", said, transactions), *((enabling(table) or []) if marked else [])]
+    actions += [file.removed(now, changed) for file in (*go, *(file for file, _ in marked))]
+    actions += [file.marked(vector, changed) for file, vector in marked]
+    return [*actions, *({"add": _as_json(add)} for add in come)]
+
+
+def _entries(operation: str, said: Mapping[str, str], transactions: Mapping[str, int]) -> list[dict[str, Any]]:
+    """What each of our commits begins with."""
+    now = time.time_ns() // 1_000_000
+    entry = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": "wal2lake", **said}
+    every = [{"txn": {"appId": of, "version": at, "lastUpdated": now}} for of, at in transactions.items()]
+    return [{"commitInfo": entry}, *every]
+
+
+def _as_json(add: AddAction) -> dict[str, Any]:
+    return {_WORDS.get(name, name): value for name, value in asdict(add).items()}
