@@ -11,8 +11,8 @@ import sys
 from bench import against
 
 ALL = (
-    "capture", "chaos", "client", "decode", "docs", "hot", "land", "packages", "plugins", "reorder", "silent",
-    "snapshot", "spill", "streamed", "types",
+    "capture", "chaos", "client", "decode", "docs", "hot", "land", "mirror-disk", "mirror-scale", "packages", "plugins",
+    "reorder", "silent", "snapshot", "spill", "streamed", "types",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    return int(importlib.import_module(f"bench.{name}").main(argv))
+    return int(importlib.import_module(f"bench.{name.replace('-', '_')}").main(argv))
 
 
 if __name__ == "__main__":

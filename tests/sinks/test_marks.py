@@ -334,6 +334,17 @@ def test_a_vector_that_is_damaged_or_lost_is_the_tables_trouble(filled: DeltaSin
     assert DeltaTable(filled.uri).version() == 1
 
 
+def test_a_file_that_the_log_and_delta_rs_name_differently_is_not_read(
+    filled: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
+    real = delta.named_files
+    monkeypatch.setattr(delta, "named_files", lambda *of: {f"{path}~": file for path, file in real(*of).items()})
+    for sink in (filled, DeltaSink(filled.uri, "p")):
+        with pytest.raises(TargetError, match="other files"):
+            sink.merge(folded(Event("D", old=(3, None, None, None))), 13, 12)
+
+
 def test_vectors_of_the_past_stay_and_go_as_the_table_says(uri: str) -> None:
     sink = marking(uri)
     land(sink, as_table([(i, "", "", "") for i in range(100)]), 10, None)

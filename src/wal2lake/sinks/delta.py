@@ -472,7 +472,12 @@ class DeltaSink:
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
         """Its files as the log names them, where one of them may have a vector, or come to have one."""
-        return named_files(self._folder, table) if self._marks or has_vectors(table) else {}
+        if not (self._marks or has_vectors(table)):
+            return {}
+        named = named_files(self._folder, table)
+        if set(named) != set(_files(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
+            raise VectorError("delta-rs reads other files in its log.")
+        return named
 
     def _require(self, table: DeltaTable, schema: pa.Schema) -> None:
         if not _columns(table).equals(schema):
