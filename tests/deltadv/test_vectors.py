@@ -22,6 +22,9 @@ from wal2lake.deltadv.vectors import Vector, place_of, read_vector, write_vector
 ON_DISK = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
 OLDER = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40}
 
+# By delta-spark 4.4.0 on Spark 4.2: DELETE FROM delta.`…` WHERE id % 7 = 0, of a file of 50 rows.
+SPARKS = "0000002cd1d339640100000000000000000000003a300000010000000000050010000000010006001100150017002100833cd651"
+
 
 def portable(positions: list[int]) -> bytes:
     """By hand, from RoaringFormatSpec: one 32-bit bitmap, one array container, no runs; positions below 65,536."""
@@ -85,6 +88,13 @@ def test_several_vectors_lie_in_one_file(files: Any, tmp_path: Path) -> None:
         assert Vector.of(vectors[path].action()) == vectors[path]
         assert read_vector(files, vectors[path]).tolist() == positions.tolist()
     assert len({vector.identity for vector in vectors.values()}) == 3
+
+
+def test_delta_sparks_vector_is_read_and_written_alike(files: Any, tmp_path: Path) -> None:
+    positions = [1, 6, 17, 21, 23, 33]
+    vectors, name = write_vectors(files, {"a": np.array(positions)})
+    assert (tmp_path / name).read_bytes() == b"\1" + bytes.fromhex(SPARKS)
+    assert read_vector(files, vectors["a"]).tolist() == positions
 
 
 def test_a_vector_in_the_log_is_read() -> None:
