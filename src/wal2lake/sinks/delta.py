@@ -42,17 +42,18 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Mask
-from wal2lake.apply.unify import Fill, widens
+from wal2lake.apply.unify import Fill
 from wal2lake.deltadv.bitmap import VectorError
 from wal2lake.deltadv.log import DataFile
 from wal2lake.deltadv.vectors import write_vectors
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
-from wal2lake.sinks.base import COMMENT, FileAction, SinkConflictError, SinkState, TargetError
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.commit_log import CommitLog
 from wal2lake.sinks.datafiles import read_batches, write_data_files
 from wal2lake.sinks.dead_rows import DeadRows
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
+from wal2lake.sinks.delta_schema import as_said, columns, comment, evolved, has_naive_time, refuse_case_twins
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.marking import enabling, has_vectors, marking_actions, named_files, property_actions
@@ -145,7 +146,7 @@ class DeltaSink:
         plan_id: str | None = None,
     ) -> bool:
         """``Sink.commit_files``, with the end LSN in the Delta commit that names the files."""
-        _refuse_case_twins(schema)
+        refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
             if self._is_applied(table, lsn, applied):
@@ -160,7 +161,7 @@ class DeltaSink:
         self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, applied: int, plan_id: str | None = None
     ) -> None:
         """``Sink.replace_files``, in one Delta commit."""
-        _refuse_case_twins(schema)
+        refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
             snapshot = None if table is None else self._state(table).plan_id
@@ -215,9 +216,9 @@ class DeltaSink:
         """
         with self._mapped_errors():
             table = self._require_table()
-            have = _columns(table)
-            want = _evolved(have, schema)
-            _refuse_case_twins(want)
+            have = columns(table)
+            want = evolved(have, schema)
+            refuse_case_twins(want)
             if want.equals(have):
                 return
             new = set(want.names) - set(have.names)
@@ -323,7 +324,7 @@ class DeltaSink:
         converges = table.transaction_version(self._converges_id) or 0
         snapshot = table.transaction_version(self._snapshot_id)
         plan_id = None if snapshot is None else f"{snapshot:012x}"
-        return SinkState(table.version(), LSN(applied), _columns(table), LSN(converges), plan_id)
+        return SinkState(table.version(), LSN(applied), columns(table), LSN(converges), plan_id)
 
     def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
@@ -353,7 +354,7 @@ class DeltaSink:
                 Schema.from_arrow(schema),
                 [_add_action(action, schema) for action in actions],
                 mode="error",
-                description=_comment(schema) or None,
+                description=comment(schema) or None,
                 configuration=PROPERTIES | dict.fromkeys(self._kept_ids, interval(kept_s)),
                 **self._commit_options(lsn, marks),
             )
@@ -365,7 +366,7 @@ class DeltaSink:
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, dead: DeadRows) -> None:
         """The same rows in other files."""
-        actions = write_data_files(self._folder, rewrite.batches, _columns(table))
+        actions = write_data_files(self._folder, rewrite.batches, columns(table))
         with self._log.removing_if_refused(table, [action.path for action in actions]):
             self._commit(table, actions, rewrite.removed, None, None, dead)
 
@@ -382,7 +383,7 @@ class DeltaSink:
 
         ``dead``: what is marked in the table's files, and in those that stay is marked by this commit.
         """
-        files, schema = _files(table), _columns(table)
+        files, schema = _files(table), columns(table)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
@@ -440,9 +441,9 @@ class DeltaSink:
         the table's comment."""
         features = table.protocol().writer_features or ()
         with self._log.durably(table):
-            if _comment(schema) != (table.metadata().description or "") and schema.metadata:
-                table.alter.set_table_description(_comment(schema), **self._commit_options(None))
-            if any(map(_has_naive_time, schema.types)) and "timestampNtz" not in features:
+            if comment(schema) != (table.metadata().description or "") and schema.metadata:
+                table.alter.set_table_description(comment(schema), **self._commit_options(None))
+            if any(map(has_naive_time, schema.types)) and "timestampNtz" not in features:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
                     allow_protocol_versions_increase=True,
@@ -463,12 +464,12 @@ class DeltaSink:
         )
         actions = write_data_files(self._folder, batches, schema)
         with self._log.removing_if_refused(table, [action.path for action in actions]):
-            self._replace(table, actions, _as_said(schema, table), None)
+            self._replace(table, actions, as_said(schema, table), None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
         dead = DeadRows(self._folder.files, self._named(table))
         marks = self._marks and enabling(table) is not None
-        return CommittedFiles(self._folder, _columns(table), _files(table), dead, MARK_BYTES if marks else None)
+        return CommittedFiles(self._folder, columns(table), _files(table), dead, MARK_BYTES if marks else None)
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
         """Its files as the log names them, where one of them may have a vector, or come to have one."""
@@ -480,7 +481,7 @@ class DeltaSink:
         return named
 
     def _require(self, table: DeltaTable, schema: pa.Schema) -> None:
-        if not _columns(table).equals(schema):
+        if not columns(table).equals(schema):
             raise SchemaChangeError(
                 f"The files to commit do not have the columns of the Delta table at {self.uri}.",
                 hint="Evolve the table before files are written for it.",
@@ -537,33 +538,6 @@ def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
         raise _GivenError from error
 
 
-def _columns(table: DeltaTable) -> pa.Schema:
-    """The table's columns as THE type table names them: nullable, without metadata."""
-    return pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
-
-
-def _comment(schema: pa.Schema) -> str:
-    """What the schema says of the table as a whole."""
-    found: bytes = (schema.metadata or {}).get(COMMENT.encode(), b"")
-    return found.decode()
-
-
-def _as_said(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
-    """``schema`` with what the table says of its columns."""
-    own = {field.name: field for field in pa.schema(table.schema().to_arrow())}
-    return pa.schema([
-        field.with_metadata(own[field.name].metadata).with_nullable(own[field.name].nullable)
-        if field.name in own else field
-        for field in schema
-    ])  # fmt: skip
-
-
-def _has_naive_time(kind: pa.DataType) -> bool:
-    """A timestamp without zone, at whatever depth."""
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return bool(kind == pa.timestamp("us")) or any(map(_has_naive_time, inner))
-
-
 def _files(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=False))
 
@@ -574,35 +548,7 @@ def _add_action(action: FileAction, schema: pa.Schema, changed: bool = True) -> 
 
 
 def _with_values(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:
-    columns: list[Any] = list(batch.columns)
+    values_of: list[Any] = list(batch.columns)
     for place, value in values.items():
-        columns[place] = pa.repeat(value, batch.num_rows)
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _evolved(have: pa.Schema, want: pa.Schema) -> pa.Schema:
-    """``have`` with the columns that ``want`` has wider or more."""
-    for field in want:
-        place = have.get_field_index(field.name)
-        if place < 0:
-            have = have.append(field)
-        elif widens(have.types[place], field.type):
-            have = have.set(place, field)
-        elif have.types[place] != field.type and not widens(field.type, have.types[place]):
-            raise SchemaChangeError(
-                f"The column's type changed from {have.types[place]} to {field.type}.",
-                hint=RESYNC,
-                column=field.name,
-            )
-    return have
-
-
-def _refuse_case_twins(schema: pa.Schema) -> None:
-    folded = [name.lower() for name in schema.names]
-    twins = [name for name in schema.names if folded.count(name.lower()) > 1]
-    if twins:
-        raise TargetError(
-            f"Columns {', '.join(twins)} differ in case only, which Delta tables cannot tell apart.",
-            hint="Rename one, or leave it out of the publication's column list.",
-            column=twins[0],
-        )
+        values_of[place] = pa.repeat(value, batch.num_rows)
+    return pa.RecordBatch.from_arrays(values_of, schema=batch.schema)
