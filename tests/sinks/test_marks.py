@@ -26,10 +26,12 @@ from tests.sinks.test_delta import ROWS, SCHEMA, as_table, folded, land
 from tests.sinks.test_delta_retention import HOUR, let_pass
 from wal2lake.apply.fold import Folded, FoldedRows, fold
 from wal2lake.apply.row_index import RowIndex
+from wal2lake.config import LakeConfig
 from wal2lake.deltadv.log import DataFile, data_files
 from wal2lake.sinks import delta
 from wal2lake.sinks.base import SinkConflictError, TargetError
 from wal2lake.sinks.delta import DeltaSink
+from wal2lake.sinks.factory import open_sink
 from wal2lake.sinks.retention import Retention
 
 
@@ -93,6 +95,16 @@ def test_few_rows_are_marked_and_many_have_their_file_rewritten(filled: DeltaSin
     assert cardinalities(filled) == [0, 0]
     assert sorted(read(filled)) == sorted([(1, "x", "y", None), ROWS[0], *ROWS[6:]])
     assert (DeltaTable(filled.uri).protocol().reader_features or []) == ["deletionVectors"]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_setting_says_whether_rows_are_marked(tmp_path: Path, asked: bool) -> None:
+    sink = open_sink(LakeConfig(path=str(tmp_path), deletion_vectors=asked), "p", "shop", "item")
+    sink.commit_files(sink.write_files(as_table(ROWS).to_batches(), SCHEMA), 11, SCHEMA, None)
+    sink.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
+    assert sink.count_rows() == 9
+    assert bool(list(Path(sink.uri).glob("*.bin"))) == asked
+    assert not LakeConfig().deletion_vectors
 
 
 def test_a_toasted_value_comes_from_the_row_that_is_alive(filled: DeltaSink) -> None:
