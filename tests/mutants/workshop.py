@@ -37,7 +37,7 @@ class Workshop:
     def check(self) -> str | None:
         """Run the tests against the code as it is; returns what they say when they fail."""
         first, began = self._folder / "0", time.monotonic()
-        for part in ("src", "tests", "docs"):
+        for part in ("src", "tests", "bench", "docs"):
             shutil.copytree(ROOT / part, first / part)
         shutil.copy2(ROOT / "pyproject.toml", first)
         status, output = self._pytest(first, PACKAGES)

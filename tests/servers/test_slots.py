@@ -16,7 +16,7 @@ from wal2lake.errors import (
 )
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import identify, published_tables
-from wal2lake.postgres.connection import Connection, connect, execute, replication_connection
+from wal2lake.postgres.connection import connect, execute, replication_connection
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.preflight import preflight
 from wal2lake.postgres.slots import (
@@ -150,13 +150,32 @@ def test_refusals_leave_the_connection_usable(versioned: EmbeddedPostgres) -> No
         drop_slot(pgconn, "twice")
 
 
+AWKWARD = {
+    "DateStyle": "German", "TimeZone": "Asia/Kolkata", "IntervalStyle": "iso_8601", "bytea_output": "escape",
+    "extra_float_digits": "-5", "quote_all_identifiers": "on", "standard_conforming_strings": "off",
+    "search_path": "public, pg_catalog", "client_encoding": "LATIN1", "client_min_messages": "error",
+}  # fmt: skip
+_STATE = """
+SELECT date '2026-11-21'::text, now()::text LIKE '%+00', interval '1 day'::text, '\\x41'::bytea::text,
+       0.1::float8::float4::text, format_type('refcursor'::regtype, -1), quote_ident('a'), current_schemas(true)::text,
+       current_setting('client_encoding'), current_setting('client_min_messages')
+"""
+
+
+def _set(value: str) -> str:
+    return ", ".join(f"'{part.strip()}'" for part in value.split(","))
+
+
 def test_connections(versioned: EmbeddedPostgres) -> None:
     """The session's state is the same whatever the database says."""
-    versioned.psql("ALTER DATABASE postgres SET DateStyle = 'German'")
-    connection: Connection
-    try:
+
+    def states() -> list[object]:
         with connect(versioned.dsn) as connection, replication_connection(versioned.dsn) as pgconn:
-            assert connection.execute("SELECT date '2026-11-21'::text").fetchone() == ("2026-11-21",)
-            assert execute(pgconn, "SELECT date '2026-11-21'") == [("2026-11-21",)]
+            return [connection.execute(_STATE.encode()).fetchone(), *execute(pgconn, _STATE)]
+
+    sane = states()
+    versioned.psql("".join(f"ALTER DATABASE postgres SET {name} = {_set(value)};" for name, value in AWKWARD.items()))
+    try:
+        assert states() == sane
     finally:
-        versioned.psql("ALTER DATABASE postgres RESET DateStyle")
+        versioned.psql("".join(f"ALTER DATABASE postgres RESET {name};" for name in AWKWARD))

@@ -63,6 +63,8 @@ _SESSION = {
     "IntervalStyle": "postgres",
     "extra_float_digits": "3",
     "bytea_output": "hex",
+    "quote_all_identifiers": "off",  # names of types and functions are compared
+    "standard_conforming_strings": "on",
     "client_min_messages": "notice",  # a role may have it at error, and hear no warning
 }
 
