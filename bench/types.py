@@ -26,6 +26,7 @@ from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config, LakeConfig, LogConfig, PipelineConfig, SourceConfig
+from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.interrupts import Interrupts
@@ -33,11 +34,12 @@ from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.spark.session import build_session
 from wal2lake.tables.table import Tables
 from wal2lake.testing.embedded import EmbeddedPostgres
+from wal2lake.testing.servers import versioned_server
 from wal2lake.verify import VerifyReport, verify
 
 Values = Mapping[str, Sequence[str]]
 Policy = Literal["error", "null", "text"]
-Policies = tuple[Policy, str]
+Site = tuple[Policy, str, bool]
 WAYS = ("snapshot", "text", "binary")
 _CHANGES = """
 SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
@@ -47,7 +49,8 @@ SELECT lsn::text, data FROM pg_logical_slot_get_binary_changes(
 
 @dataclass(frozen=True)
 class Group:
-    """Types that one table has as columns, and by which ways; ``seeded``: it has rows that a snapshot reads first."""
+    """Types that one table has as columns, and by which ways; ``seeded``: it has rows that a snapshot reads first.
+    ``contrib``: its server has contrib, and XML."""
 
     name: str
     values: Values
@@ -55,11 +58,12 @@ class Group:
     policy: Policy = "error"
     numeric: str = "text"
     seeded: bool = False
+    contrib: bool = False
 
     @property
-    def policies(self) -> Policies:
-        """What a pipeline's settings say of its types."""
-        return self.policy, self.numeric
+    def site(self) -> Site:
+        """What a pipeline's settings say of its types, and whether its server has contrib."""
+        return self.policy, self.numeric, self.contrib
 
 
 GROUPS = (
@@ -73,29 +77,44 @@ GROUPS = (
     Group("decimals_placeless", cases.NUMERICS_PLACELESS, WAYS[:2], policy="null", numeric="decimal(38,9)"),
     Group("doubles", cases.DOUBLES, WAYS[:2], numeric="double"),
     Group("doubles_placeless", cases.DOUBLES_PLACELESS, WAYS[:2], policy="null", numeric="double"),
+    Group("extensions", cases.EXTENSIONS, contrib=True),
+    Group("extensions_text", cases.EXTENSIONS_TEXT, WAYS[:2], contrib=True),
 )
 
 
 def main(argv: list[str]) -> int:
-    """Print what differs, then types by ways; 0 when all are equal."""
+    """Print what differs, then types by ways; 0 when all are equal, and there are some."""
     parser = argparse.ArgumentParser(prog="python -m bench types", description=__doc__)
     parser.add_argument("--group", default="", help=f"a part of the names of the groups: {_names()}")
     chosen = parser.parse_args(argv)
     groups = [group for group in GROUPS if chosen.group in group.name]
     folder = Path(tempfile.mkdtemp(prefix="wal2lake-types-"))
     spark = build_session(Config())
+    reports: dict[Site, VerifyReport] = {}
     try:
-        with EmbeddedPostgres() as server:
-            reports = {
-                policies: _report(
-                    server, folder / str(place), spark, [group for group in groups if group.policies == policies]
-                )
-                for place, policies in enumerate(dict.fromkeys(group.policies for group in groups))
-            }
+        for contrib in sorted({group.contrib for group in groups}):
+            with _server(contrib=contrib) as server:
+                for site in dict.fromkeys(group.site for group in groups if group.contrib == contrib):
+                    own = [group for group in groups if group.site == site]
+                    reports[site] = _report(server, folder / str(len(reports)), spark, own)
+    except _NoServer as error:
+        print(f"extensions: NOT TESTED, for there is no server that has them: {error}")
+        groups = [group for group in groups if group.site in reports]
     finally:
         spark.stop()
         shutil.rmtree(folder)
     return _judge(groups, reports)
+
+
+class _NoServer(Exception):
+    """npm has not brought the server with contrib."""
+
+
+def _server(*, contrib: bool) -> EmbeddedPostgres:
+    try:
+        return versioned_server(18) if contrib else EmbeddedPostgres()
+    except ConfigError as error:
+        raise _NoServer(error) from error
 
 
 def _names() -> str:
@@ -106,10 +125,10 @@ def _ways(groups: Sequence[Group]) -> list[tuple[Group, str]]:
     return [(group, way) for group in groups for way in group.ways]
 
 
-def _judge(groups: Sequence[Group], reports: Mapping[Policies, VerifyReport]) -> int:
+def _judge(groups: Sequence[Group], reports: Mapping[Site, VerifyReport]) -> int:
     found = wrong = 0
     for group, way in _ways(groups):
-        (result,) = (table for table in reports[group.policies].tables if table.name == f"{group.name}_{way}")
+        (result,) = (table for table in reports[group.site].tables if table.name == f"{group.name}_{way}")
         found += len(group.values)
         for finding in result.findings():
             print(f"{group.name}, {way}: {finding}")
@@ -121,11 +140,11 @@ def _judge(groups: Sequence[Group], reports: Mapping[Policies, VerifyReport]) ->
         values = sum(map(len, group.values.values()))
         print(f"{group.name}, {way}: {len(group.values)} types, {values} values, {result.rows_lake} rows", flush=True)
     print(f"types by ways: {found}, equal: {found - wrong}")
-    return 1 if wrong else 0
+    return 1 if wrong or not found else 0
 
 
 def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups: Sequence[Group]) -> VerifyReport:
-    """All groups of the same policies, in a database of their own, on each of their ways, compared."""
+    """All groups of the same settings and server, in a database of their own, on each of their ways, compared."""
     database = f"types_{folder.name}"
     server.psql(f"CREATE DATABASE {database}")
     dsn = server.dsn.replace("dbname=postgres", f"dbname={database}")
@@ -144,7 +163,7 @@ def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups:
 
 
 def _land(connection: psycopg.Connection, config: Config, groups: Sequence[Group], database: str) -> None:
-    connection.execute(cases.PREPARE.encode())
+    connection.execute((cases.PREPARE_EXTENSIONS if groups[0].contrib else cases.PREPARE).encode())
     for group, way in _ways(groups):
         columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(group.values))
         connection.execute(f"CREATE TABLE {group.name}_{way} (id serial PRIMARY KEY, {columns})".encode())

@@ -1,7 +1,7 @@
 """Every type of the type table with the values at its edges, as SQL literals; what they shall land as is its business.
 
-The embedded server knows no XML. ``BINARY_TOO``: those whose binary form is decoded; the stream sends text for all, and
-binary only where it has to.
+The embedded server knows no XML and has no contrib: the types of both are apart. ``BINARY_TOO``: those whose binary
+form is decoded; the stream sends text for all, and binary only where it has to.
 """
 
 from __future__ import annotations
@@ -233,4 +233,52 @@ CREATE TYPE everything AS (o bool, r real, d double precision, n numeric(10,2), 
 CREATE TYPE floats AS RANGE (subtype = float8); CREATE TYPE textrange AS RANGE (subtype = text, collation = "C");
 CREATE TYPE pairs_range AS RANGE (subtype = pair); CREATE TYPE mixed AS (p point, n numeric, m money);
 CREATE TYPE twins AS (a int, "A" int); CREATE TYPE dated AS (d date, n numeric(5,2), i interval);
+"""
+# Contrib's, in a schema that no session looks into, and XML; for the servers of `wal2lake.testing.servers`.
+HSTORES: Final = [
+    "", "a=>1, b=>NULL", '"null"=>NULL, "NULL"=>"NULL", n=>"null"', '""=>"", " "=>" "',
+    r'"=>"=>"=>", ", "=>", ", "{}"=>"{,}", "()"=>"(,)", "[]"=>"[,]", "a=>b, c"=>NULL',
+    r'"q\"q"=>"\"", "\\"=>"back\\slash", "\\\""=>"\"\\", "\\\\"=>NULL, "\""=>"\\"', r"""'=>"'\\N\\000'" """,
+    '"line\nbreak"=>"tab\there\r", "\x01\x7f"=>"\v\f"', "ä€=>😀, 😀=>é", "k" * 70_000 + "=>" + "v" * 70_000,
+    ", ".join(f"k{place}=>{place}" if place % 3 else f"k{place}=>NULL" for place in range(300)),
+]  # fmt: skip
+EXTENSIONS: Final[dict[str, list[str]]] = {
+    "ext.hstore": HSTORES,
+    "ext.hstore[]": ["{}", r'{"\"a\"=>\"1\", \"b\"=>NULL",NULL,"","\"q\\\"q\"=>\"\\\\\""}', "{a=>1}"],
+    "ext.hstore[][]": ["{{a=>1,b=>NULL},{NULL,c=>3}}", "{}"],
+    "tags": HSTORES[:5],
+    "tags[]": ["{a=>1,NULL,b=>NULL}", "{}"],
+    "taglists": ["{a=>1,NULL}", "{}"],
+    "ext.citext": ["", "a", "A", "Ä€😀", "NULL", "\\N", "quote\"'", "line\nbreak\ttab", "X" * 3000],
+    "ext.citext[]": ['{a,A,NULL,"NULL","","a,b","q\\"q","\\\\"}', "{}"],
+    "ext.citext[][]": ["{{a,B},{NULL,c}}", "{}"],
+    "email": ["A@b.c", ""],
+    "email[]": ["{A@b.c,NULL}", "{}"],
+    "tagged": [r'("""a""=>""1"", ""b""=>NULL",Ab,"{""\\""c\\""=>NULL"",NULL}",B)', "(,,,)", '("","",{},"")'],
+    "tagged[]": ["{}", '{NULL,"(a=>NULL,Ab,,)"}'],
+    "namerange": ["[a,B)", "empty", "(,Z]", '["",a]'],
+    "ext.lo": ["0", "4294967295"],
+    "xml": ["<a/>", '<?xml version="1.0"?><ä b="&lt;&#10;">€</ä>', "text alone", "<a/><b/>"],
+    "xml[]": ['{"<a b=\\"c\\"/>",NULL}', "{}"],
+}
+EXTENSIONS_TEXT: Final[dict[str, list[str]]] = {
+    "ext.ltree": ["", "Top.Science.Astronomy", "a_1.b"],
+    "ext.ltree[]": ['{a.b,NULL,""}', "{}"],
+    "ext.lquery": ["*.a|b@*.!c{1,2}"],
+    "ext.ltxtquery": ["a & b* | !c@"],
+    "ext.cube": ["(1,2),(3,4)", "(0.1)", "(1e300,-1)"],
+    "ext.cube[]": ['{"(1,2),(3,4)",NULL}'],
+    "ext.seg": ["1.50 .. 2", "~6.5", "< 3"],
+    "ext.query_int": ["1&(2|!3)"],
+    "ext.ean13": ["978-0-393-04002-9"],
+    "ext.isbn": ["0-393-04002-X", "0-393-04003-8"],
+    "ext.issn[]": ["{1436-4522,NULL}"],
+}
+PREPARE_EXTENSIONS: Final = """
+CREATE SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext; CREATE EXTENSION citext SCHEMA ext;
+CREATE EXTENSION ltree SCHEMA ext; CREATE EXTENSION cube SCHEMA ext; CREATE EXTENSION seg SCHEMA ext;
+CREATE EXTENSION intarray SCHEMA ext; CREATE EXTENSION isn SCHEMA ext; CREATE EXTENSION lo SCHEMA ext;
+CREATE DOMAIN tags AS ext.hstore; CREATE DOMAIN taglists AS ext.hstore[]; CREATE DOMAIN email AS ext.citext;
+CREATE TYPE tagged AS (h ext.hstore, c ext.citext, hs ext.hstore[], e email);
+CREATE TYPE namerange AS RANGE (subtype = ext.citext, collation = "C");
 """

@@ -20,8 +20,8 @@ SESSION = "-c DateStyle=ISO -c TimeZone=UTC -c bytea_output=hex -c extra_float_d
 
 
 def peek(dsn: str, slot: str, publication: str, *, binary: bool = False) -> list[LogRow]:
-    """What the slot holds, without consuming it."""
-    options = ["proto_version", "1", "publication_names", publication, "binary", str(binary).lower()]
+    """What the slot holds, without consuming it; 13 knows no binary form."""
+    options = ["proto_version", "1", "publication_names", publication, *(["binary", "true"] if binary else [])]
     query = "SELECT lsn::text, xid::text, data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, VARIADIC %s)"
     with psycopg.connect(dsn, options=SESSION) as connection:
         rows = connection.execute(query, [slot, options], binary=True).fetchall()

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 
 from bench import types_cases as cases
-from tests.columnar.stream import SESSION, LogRow, batch, peek, schemas
-from wal2lake.columnar.changes import decode_changes
-from wal2lake.columnar.copy_rows import decode_copy_rows
+from tests.columnar.made import Source, streamed_from
 from wal2lake.columnar.types import TypeRules, spark_ddl
-from wal2lake.postgres.catalog import PublishedTable, published_tables
-from wal2lake.postgres.connection import connect
-from wal2lake.postgres.live_tables import copy_rows
-from wal2lake.postgres.snapshot import copy_command
-from wal2lake.tables.chunks import columns_as_read, table_schema
-from wal2lake.tables.column_types import newest_types
 from wal2lake.tables.state import TableState
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -55,55 +45,10 @@ STRUCTS = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
-    dsn: str
-    tables: dict[str, PublishedTable]
-    text: list[LogRow]
-    binary: list[LogRow]
-
-    def rules(self, table: str) -> TypeRules:
-        return newest_types(self.tables[table].columns, "text")
-
-    def streamed(self, table: str, *, binary: bool = False) -> pa.Array:
-        rows = self.binary if binary else self.text
-        schema = schemas(rows, self.rules(table))[table]
-        own = [row for row in rows if row[2][:5] == b"I" + schema.relation_id.to_bytes(4, "big")]
-        return checked(decode_changes(batch(own), schema).new[1])
-
-    def copied(self, table: str) -> pa.Array:
-        rules, published = self.rules(table), self.tables[table]
-        read = replace(published, columns=columns_as_read(published, (), rules))
-        with closing(connect(self.dsn)) as connection:
-            rows = copy_rows(connection, copy_command(read, read.columns, 0, None))
-        return checked(decode_copy_rows(rows, table_schema(read, rules).columns, table)[1])
-
-
-def checked(array: pa.Array) -> pa.Array:
-    array.validate(full=True)
-    return array
-
-
 @pytest.fixture(scope="module")
 def source(server: EmbeddedPostgres) -> Iterator[Source]:
-    server.psql("CREATE DATABASE made")
-    dsn = server.dsn.replace("dbname=postgres", "dbname=made")
-    with psycopg.connect(dsn, autocommit=True, options=f"{SESSION} -c synchronous_commit=on") as connection:
-        connection.execute(cases.PREPARE.encode())
-        for table, kind in BY_TABLE.items():
-            connection.execute(f"CREATE TABLE {table} (id serial PRIMARY KEY, c {kind})".encode())
-        connection.execute("CREATE PUBLICATION pub FOR TABLES IN SCHEMA public")
-        connection.execute("SELECT pg_create_logical_replication_slot('made', 'pgoutput')")
-        for table, kind in BY_TABLE.items():
-            values = [[value] for value in (None, *CASES[kind], None, *CASES[kind])]
-            with connection.cursor() as cursor:
-                cursor.executemany(f"INSERT INTO {table} (c) VALUES (%s::text::{kind})".encode(), values)
-        try:
-            with closing(connect(dsn)) as session:
-                tables = {table.name: table for table in published_tables(session, "pub")}
-            yield Source(dsn, tables, peek(dsn, "made", "pub"), peek(dsn, "made", "pub", binary=True))
-        finally:
-            connection.execute("SELECT pg_drop_replication_slot('made')")
+    with streamed_from(server, cases.PREPARE, CASES) as made:
+        yield made
 
 
 @pytest.mark.parametrize("table", BY_TABLE, ids=BY_TABLE.values())
