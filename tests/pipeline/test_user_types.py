@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -73,6 +76,37 @@ def test_a_struct_never_says_what_its_type_does_not(site: Site, change: str) -> 
     site.run()
     name = "c" if "RENAME" in change else "a"
     assert kinds(site)["p"].field(kinds(site)["p"].num_fields - 1).name == name
+
+
+@pytest.mark.parametrize(
+    ("unfollowable", "reason"),
+    [("quarantine", "rewritten with other columns or types"), ("resync", "other parts")],
+)
+def test_an_attribute_of_another_type_is_never_read_as_the_old(site: Site, unfollowable: Any, reason: str) -> None:
+    """A server lets nobody do that to a type in use: the column is a text for a moment, of which the stream tells
+    nothing, and then of the same type again, by its OID and name."""
+    site.configure_pipeline(on_unfollowable=unfollowable)
+    site.sql(*MADE, "ALTER TABLE t DROP COLUMN l")
+    site.publish("t")
+    site.run()
+    before = site.lake("public.t")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="uses it"):
+        site.sql("ALTER TYPE pair ALTER ATTRIBUTE a TYPE bigint")
+    with site.connection.transaction():
+        site.sql(
+            "ALTER TABLE t ALTER COLUMN p TYPE text",
+            "ALTER TYPE pair ALTER ATTRIBUTE a TYPE bigint",
+            "ALTER TABLE t ALTER COLUMN p TYPE pair USING ROW(7, 'x')::pair",
+            "INSERT INTO t (id, p) VALUES (3, ROW(7, 'z'))",
+        )
+    with pytest.raises(Wal2LakeError, match=reason):
+        for _ in range(3):
+            site.run()
+    assert site.lake("public.t") == before
+    ask(site.config, ["public.t"], "resync")
+    site.run()
+    assert kinds(site)["p"] == pa.struct([("a", pa.int64()), ("b", pa.string())])
+    assert [row[1]["b"] for row in site.lake("public.t")] == ["x", "x", "z"]
 
 
 def test_keys_and_whole_rows_of_them(site: Site) -> None:
