@@ -164,16 +164,15 @@ def _senders_free(probe: Probe) -> Iterator[Finding]:
 
 def _slot(probe: Probe) -> Iterator[Finding]:
     slot, name = probe.slot, probe.slot_name
-    drop = f"SELECT pg_drop_replication_slot({quote_string(name)});"
     if slot is None:
         yield Finding("slot", "ok", f"Slot {name} does not exist; the first run makes it.")
+    elif not slot.is_of(probe.connection.info.dbname):
+        text = f"Slot {name} is {slot.kind}, so it is somebody else's: name another in source.slot."
+        yield Finding("slot", "error", text)
     elif slot.lost:
         reason = slot.invalidation_reason or "WAL that it needs was removed"
         text = f"Slot {name} is lost ({reason}), so every table must be read again: {BEGIN_ANEW}."
         yield Finding("slot", "error", text)
-    elif slot.plugin != "pgoutput" or slot.database != probe.connection.info.dbname:
-        text = f"Slot {name} belongs to plugin {slot.plugin}, database {slot.database}: choose another name."
-        yield Finding("slot", "error", text, drop, choice=True)
     elif slot.unfinished:
         text = f"Slot {name} is being made by server process {slot.active_pid}, which waits for running transactions."
         yield Finding("slot", "warning", text)
