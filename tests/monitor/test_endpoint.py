@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import logging
 import socket
+import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +93,68 @@ def test_other_questions(client: Client) -> None:
     assert client.ask("/etc/passwd")[0] == 404
     assert client.ask("/metrics", "POST")[0] == 405
     assert client.ask("/healthz", "HEAD") == (200, "")
+
+
+def test_head_is_get_without_a_body_and_others_are_told_what_is_allowed(endpoint: Endpoint, client: Client) -> None:
+    endpoint.metrics.look = whole_look()
+    for path in ("/", "/metrics", "/healthz", "/readyz", "/absent"):
+        found = {method: _asked(client.port, method, path) for method in ("GET", "HEAD", "OPTIONS", "POST")}
+        status, body, headers = found["GET"]
+        assert found["HEAD"] == (status, b"", headers), path
+        assert headers["Content-Length"] == str(len(body))
+        for method, code in (("OPTIONS", 200), ("POST", 405)):
+            assert (found[method][0], found[method][2]["Allow"]) == (code, "GET, HEAD, OPTIONS"), path
+
+
+def _asked(port: int, method: str, path: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path)
+    response = connection.getresponse()
+    headers = {name: value for name, value in response.headers.items() if name != "Date"}
+    found = response.status, response.read(), headers
+    connection.close()
+    return found
+
+
+_BEGUN = {
+    "nothing": b"", "half a line": b"GET /met", "half its headers": b"GET /metrics HTTP/1.1\r\nHost: loc",
+    "garbage": b"\x16\x03\x01\x00\r\n\r\n", "a whole request": b"GET /metrics HTTP/1.0\r\n\r\n",
+}  # fmt: skip
+
+
+def test_a_connection_that_fails_is_no_news(
+    endpoint: Endpoint, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """It is idle until its time is over, reset, or does not read what it asked for."""
+    monkeypatch.setattr("wal2lake.monitor.endpoint._Handler.timeout", 0.3)
+    huge = b"x" * 30_000_000
+    monkeypatch.setattr(endpoint, "_told", lambda environment: ("200 OK", [], huge))
+    given_up = "given up"
+    with caplog.at_level(logging.DEBUG, "wal2lake.monitor"), serving(endpoint, "127.0.0.1", 0) as port:
+        for said in _BEGUN.values():
+            with socket.create_connection(("127.0.0.1", port)) as reset:
+                reset.sendall(said)
+                reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with ExitStack() as stack:
+            held = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in _BEGUN]
+            for one, said in zip(held, _BEGUN.values(), strict=True):
+                one.sendall(said)
+            eventually(lambda: caplog.text.count(given_up) >= 7)
+        assert Client(port).ask("/healthz")[0] == 200
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}, caplog.text
+    assert "Traceback" not in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_cannot_be_answered_is_told_by_the_log(
+    endpoint: Endpoint, client: Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(endpoint, "_told", lambda environment: 1 / 0)
+    assert client.ask("/metrics")[0] == 500
+    assert "division by zero" in caplog.text
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken_is_named(endpoint: Endpoint, client: Client) -> None:

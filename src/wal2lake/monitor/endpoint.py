@@ -6,7 +6,10 @@ requests costs the source anything. What /healthz and /readyz mean stands in doc
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,12 +25,15 @@ from wal2lake.errors import ConfigError
 from wal2lake.monitor.metrics import Look, Metrics
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import ErrorStream, StartResponse, WSGIEnvironment
 
 HEALTHY_S: Final = 60.0  # within which a process at work is heard of
 _READY: Final = "streaming"
 _INDEX: Final = "wal2lake: /metrics, /healthz, /readyz\n"
 _REQUEST_S: Final = 10.0  # for a client to say what it wants
+_ALLOW: Final = ("Allow", "GET, HEAD, OPTIONS")
+_logger = logging.getLogger("wal2lake.monitor")
+_Answer = tuple[str, list[tuple[str, str]], bytes]  # status, headers, body
 
 
 class Endpoint:
@@ -46,24 +52,46 @@ class Endpoint:
         self._beaten = self._clock()
 
     def __call__(self, environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        path, method = environment.get("PATH_INFO", ""), environment.get("REQUEST_METHOD", "")
+        method = environment.get("REQUEST_METHOD", "")
+        try:
+            status, headers, body = self._answer(method, environment)
+        except Exception:
+            _logger.exception("A request at the metrics' port could not be answered.")
+            status, headers, body = _text("500 Internal Server Error", "The log says why there is no answer.\n")
+        start(status, [*headers, ("Content-Length", str(len(body)))])
+        return [] if method == "HEAD" else [body]
+
+    def _answer(self, method: str, environment: WSGIEnvironment) -> _Answer:
+        """HEAD is answered as GET would be (RFC 9110, 9.3.2)."""
+        if method == "OPTIONS":
+            return "200 OK", [_ALLOW], b""
         if method not in ("GET", "HEAD"):
-            return _answer(start, "405 Method Not Allowed", "Only GET is answered.\n", method)
-        match path:
+            status, headers, body = _text("405 Method Not Allowed", "Only GET, HEAD and OPTIONS are answered.\n")
+            return status, [*headers, _ALLOW], body
+        match environment.get("PATH_INFO", ""):
             case "/metrics":
-                return list(self._metrics_app(environment, start))
+                return self._told(environment)
             case "/healthz":
                 silent_s = self._clock() - self._beaten
-                healthy = silent_s < HEALTHY_S
-                text = "at work\n" if healthy else f"silent for {silent_s:.0f} s\n"
-                return _answer(start, "200 OK" if healthy else "503 Service Unavailable", text, method)
+                if silent_s < HEALTHY_S:
+                    return _text("200 OK", "at work\n")
+                return _text("503 Service Unavailable", f"silent for {silent_s:.0f} s\n")
             case "/readyz":
                 ready, document = readiness(self.metrics.look)
                 status = "200 OK" if ready else "503 Service Unavailable"
-                return _answer(start, status, json.dumps(document) + "\n", method, "application/json")
+                return _text(status, json.dumps(document) + "\n", "application/json")
             case "/":
-                return _answer(start, "200 OK", _INDEX, method)
-        return _answer(start, "404 Not Found", _INDEX, method)
+                return _text("200 OK", _INDEX)
+        return _text("404 Not Found", _INDEX)
+
+    def _told(self, environment: WSGIEnvironment) -> _Answer:
+        said: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start(status: str, headers: list[tuple[str, str]]) -> None:
+            said.append((status, headers))
+
+        body = b"".join(self._metrics_app({**environment, "REQUEST_METHOD": "GET"}, start))
+        return *said[0], body
 
 
 def readiness(look: Look | None) -> tuple[bool, dict[str, Any]]:
@@ -76,14 +104,21 @@ def readiness(look: Look | None) -> tuple[bool, dict[str, Any]]:
     return ready, {"ready": ready, **states, "problems": list(map(str, look.status.problems))}
 
 
-def _answer(start: StartResponse, status: str, text: str, method: str, kind: str = "text/plain") -> Iterable[bytes]:
-    body = text.encode()
-    start(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(body)))])
-    return [] if method == "HEAD" else [body]
+def _text(status: str, text: str, kind: str = "text/plain") -> _Answer:
+    return status, [("Content-Type", f"{kind}; charset=utf-8")], text.encode()
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128  # who comes while a burst of others is taken in
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that was reset, or said nothing in time, is no news, whoever is behind it."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            _logger.debug("A connection to the metrics' port was given up: %s", error)
+        else:
+            _logger.error("A connection to the metrics' port failed.", exc_info=error)
 
 
 class _Server6(_Server):
@@ -91,7 +126,19 @@ class _Server6(_Server):
 
 
 class _Handler(WSGIRequestHandler):
+    """wsgiref writes to standard error what befalls a connection while it is answered: that is no news either. The
+    application's own errors never get here."""
+
     timeout = _REQUEST_S
+
+    def handle(self) -> None:
+        self._said = io.StringIO()
+        super().handle()
+        if said := self._said.getvalue().strip():
+            _logger.debug("A connection to the metrics' port was given up: %s", said.rpartition("\n")[2])
+
+    def get_stderr(self) -> ErrorStream:
+        return self._said
 
     def log_message(self, format: str, *args: Any) -> None:
         """A request is no news."""
