@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -158,10 +158,13 @@ async def read_form(request: Request, access: Access) -> dict[str, str] | None:
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BODY:
-            return None
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_BODY:
+                return None
+    except ClientDisconnect:  # nobody is there to be told
+        return None
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20)
     except ValueError:

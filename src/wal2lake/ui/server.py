@@ -21,6 +21,7 @@ from wal2lake.errors import ConfigError
 from wal2lake.monitor.places import Places
 from wal2lake.monitor.watch import Watcher
 from wal2lake.ui.app import build_app
+from wal2lake.ui.connections import Connection
 from wal2lake.ui.guard import Access, is_loopback
 from wal2lake.ui.verifier import Verifier
 
@@ -62,8 +63,8 @@ class Server:
         app = build_app(config, self._watcher, self._verifier, self.access, f"wal2lake_ui_{self.port}")
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", ws="none", http="h11", loop="asyncio",
-                proxy_headers=False, server_header=False, timeout_graceful_shutdown=1, limit_concurrency=200,
+                app, log_config=None, access_log=False, lifespan="off", ws="none", http=Connection, loop="asyncio",
+                proxy_headers=False, server_header=False, timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="ui", daemon=True)
