@@ -57,4 +57,5 @@ TABLE: Final = {
     "behind": "whether the log has, or may have, changes of it that are not applied",
     "confirmed_lsn": "up to where a look at the catalog has confirmed that nothing was kept from the stream",
     "unconfirmed_since": "when that was (Unix seconds), if more is applied by now",
+    "tried": "why it was quarantined, while it is tried again and is not where the stream is yet",
 }

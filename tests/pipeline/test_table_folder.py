@@ -65,6 +65,7 @@ def test_nothing_is_there_at_first(folder: TableFolder, tmp_path: Path) -> None:
         TableState("ready", None, PLAN, Landed("p1", 60, (SNAPSHOT,)), replace(FOLLOWED, lapsed=("x",), lsn=9)),
         TableState("unpublished", None, PLAN, Landed("p1", 60, (SNAPSHOT,)), FOLLOWED, rows=ROWS),
         TableState("quarantined", LSN(9), PLAN, None, FOLLOWED, Quarantine("SinkError", "No.", 1.5)),
+        TableState("init", LSN(9), tried=Quarantine("SinkError", "No.", 1.5)),
     ],
     ids=lambda state: state.stage,
 )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from tests.pipeline.conftest import LocalEngine, Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.status import PipelineStatus
-from wal2lake.errors import LogFullError
+from wal2lake.errors import LogFullError, UnrepresentableError
+from wal2lake.monitor.places import Places
+from wal2lake.monitor.status import status_of
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.pipeline.tracking import ProgressTracker
+from wal2lake.tables.asking import ask
+from wal2lake.tables.state import Quarantine
 
 pytestmark = pytest.mark.server
 
@@ -68,3 +73,55 @@ def test_why_a_pipeline_failed_is_said_until_it_works_again(two: Site) -> None:
         again = said(two, streaming=False)
         assert (again.state, again.reason) == ("starting", "The disk is full.")
     assert said(two, streaming=True).reason is None
+
+
+def test_what_is_left_out_stays_a_finding_until_it_stands_where_the_stream_does(site: Site) -> None:
+    """From the first status of a pipeline that starts again on: nobody is told that it is over."""
+
+    def found() -> tuple[str, list[tuple[str, str]]]:
+        told = status_of(site.config, Places(None, None, None, {}, True, ()))
+        states = {table.name: table.state for table in told.progress.tables}
+        return states["public.a"], [p.key for p in told.problems if p.kind == "table_quarantined"]
+
+    left_out = [("table_quarantined", "public.a")]
+    site.sql("CREATE TABLE public.a (id int PRIMARY KEY, day date)", "CREATE TABLE public.b (id int PRIMARY KEY)")
+    site.publish("a", "b")
+    site.run()
+    site.sql("INSERT INTO a VALUES (1, 'infinity')")
+    with pytest.raises(UnrepresentableError):
+        site.run()
+    seen = []
+
+    def die() -> None:
+        seen.append(found())
+        raise LogFullError("The disk is full.")
+
+    with pytest.raises(LogFullError):
+        Pipeline(site.config, LocalEngine(site, die), site.stop).run()
+    assert [*seen, found()] == [("quarantined", left_out)] * 2
+    assert {name: (t["state"], t["rows"]) for name, t in site.status()["tables"].items()} == {
+        "public.a": ("quarantined", None), "public.b": ("catching_up", None),
+    }  # fmt: skip
+
+    site.configure_pipeline(unrepresentable="null")
+    tracker, batches = ProgressTracker(site.config, site.position, site.waiting, site.waiting), site.batches(site.log())
+    batches.discover(site.position)
+    for again in (batches, site.batches(site.log())):  # whoever starts while it is tried knows it too
+        tracker.write(again, streaming=True)
+        assert found() == ("catching_up", left_out)
+        assert "It was left out: " in (tracker.status.tables["public.a"].reason or "")
+    site.synchronize(batches)
+    tracker.write(batches, streaming=True)
+    assert found() == ("streaming", [])
+
+
+def test_one_that_is_left_out_and_read_anew_stays_a_finding(two: Site) -> None:
+    folder = two.folder("public.a")
+    folder.write(replace(folder.read(), stage="quarantined", quarantine=Quarantine("SinkError", "No.", 1.5)))
+    ask(two.config, ["public.a"], "resync")
+    batches = two.batches(two.log())
+    assert two.state("public.a").failure is not None
+    batches.discover(two.position)
+    assert (two.state("public.a").stage, two.state("public.a").failure is not None) == ("init", True)
+    two.synchronize(batches)
+    assert (two.state("public.a").stage, two.state("public.a").failure) == ("ready", None)

@@ -84,6 +84,8 @@ class TableStatus:
 
     ``confirmed_lsn``: up to there a look at the catalog has confirmed that nothing was kept from the stream;
     ``unconfirmed_since`` (Unix seconds): when that was, if more is applied by now.
+
+    ``tried``: why it was left out, while it is tried again and has not come to where the stream is.
     """
 
     state: TableStage | Literal["waiting"] = "waiting"
@@ -100,6 +102,7 @@ class TableStatus:
     behind: bool = True
     confirmed_lsn: LSN = _NOWHERE
     unconfirmed_since: float | None = None
+    tried: str | None = None
 
 
 @dataclass(kw_only=True)

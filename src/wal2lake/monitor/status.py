@@ -160,3 +160,6 @@ def _table_problems(progress: Progress) -> Iterator[Problem]:
                     " it again, or reads it anew if it was resynced since."
                 )
             yield Problem("table_quarantined", text, table.name)
+        elif table.tried:
+            text = f"{table.name} was quarantined, and is tried again: it is not where the stream is yet."
+            yield Problem("table_quarantined", text, table.name)

@@ -67,7 +67,8 @@ class Batches:
         self._jobs = jobs
         self._log = log
         self.snapshots = snapshots
-        self._retried = self._discovered = False
+        self._retried = False
+        self.discovered = False  # every published table is among ``tables``
 
     def published(self) -> list[PublishedTable]:
         """The publication's tables as they are now, each known from then on. Raises LockedError."""
@@ -169,7 +170,7 @@ class Batches:
         unread = []
         for published in self.look(end):
             table = self._table(published)
-            left_out = table.quarantine is not None and (self._discovered or table.quarantine.skipped)
+            left_out = table.quarantine is not None and (self.discovered or table.quarantine.skipped)
             if not table.in_lake and not table.synchronizing and not left_out:
                 unread.append(published)
         if beside or end > self._log.start_lsn or self.tables.some_in_lake:
@@ -177,7 +178,7 @@ class Batches:
                 self._table(published).begin(end)
         elif unread:
             self.quarantine(self.snapshots.take(self.readable(unread)))
-        self._discovered = True
+        self.discovered = True
 
     def _retry_quarantined(self) -> None:
         """The tables of the lake that were left out when the last run ended, published or not."""

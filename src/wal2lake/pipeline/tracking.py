@@ -14,17 +14,21 @@ from wal2lake.changelog.events import Events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.places import pipeline_lock
 from wal2lake.changelog.status import PipelineStatus, TableStage, TableStatus, reason_of
+from wal2lake.changelog.tables import known_tables
 from wal2lake.epoch import EPOCH_S
-from wal2lake.errors import InterruptedByUser, SinkError, Wal2LakeError
+from wal2lake.errors import InterruptedByUser, LogCorruptError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
+from wal2lake.names import qualified
 from wal2lake.pipeline.copied import Copied, bytes_total
 from wal2lake.pipeline.ticking import Rates
 from wal2lake.tables.failures import DefectError, SparkLostError, errors_of
+from wal2lake.tables.table_folder import TableFolder
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
     from wal2lake.pipeline.batches import Applied, Batches
     from wal2lake.pipeline.interrupts import Interrupts
+    from wal2lake.tables.state import TableState
     from wal2lake.tables.table import Table
 
 _COPY_WINDOW_S = 60.0  # a chunk may take seconds
@@ -89,6 +93,7 @@ class ProgressTracker:
         The block holds the pipeline's lock.
         """
         self.status.lock = pipeline_lock(self._config.pipeline.name)
+        self._recall()
         self.events.record("started", "The pipeline begins.", version=__version__, lsn=LSN(self._applied))
         try:
             yield
@@ -97,6 +102,13 @@ class ProgressTracker:
                 self._record_end("stopped" if stop.is_set() else "failed", _reason(error, stop))
             raise
         self._record_end("stopped", None)
+
+    def _recall(self) -> None:
+        """Say what the tables' documents do, before anybody knows how the tables move: what was so still is."""
+        for namespace, name in known_tables(self._log.storage, self._config.pipeline.name):
+            folder = TableFolder(self._log.storage, self._config.pipeline.name, namespace, name)
+            with suppress(LogCorruptError):  # who is about to work with it says so
+                self._measure_document(qualified(namespace, name), folder, folder.read())
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -152,6 +164,9 @@ class ProgressTracker:
         if stands_still or copying or streaming:
             self.status.state = "waiting" if stands_still else "snapshot" if copying else "streaming"
             self.status.reason = None
+        if batches is not None and batches.discovered:  # what nobody works with is not the stream's any more
+            names = {str(table) for table in tables}
+            self.status.tables = {name: told for name, told in self.status.tables.items() if name in names}
         for table in tables:
             self._measure_table(table, changes.get(str(table), 0), streaming=streaming)
         self.status.changes = sum(table.changes for table in self.status.tables.values())
@@ -175,38 +190,50 @@ class ProgressTracker:
         self._unapplied = log.changed_above(applied, _MOST_SEGMENTS) if behind else set()
 
     def _measure_table(self, table: Table, changes: int, *, streaming: bool) -> None:
-        status = self.status.table(str(table))
-        self._measure_copy(table, status)
+        status = self._measure_document(str(table), table.folder, table.state)
         status.changes = changes
         status.changes_per_s = round(self._rates.rate(str(table), status.changes), 1)
-        anew, quarantine = table.state.anew, table.quarantine
-        status.rows = self._count_rows(table, status.changes) if table.in_lake or anew else 0
-        status.reason = quarantine.reason if quarantine else None
-        if anew and not quarantine and not table.in_lake:
-            status.reason = f"Read anew: {anew.reason}"
-        applied = self._applied if table.ready else table.applied_lsn
-        status.applied_lsn, status.confirmed_lsn = LSN(applied or 0), LSN(table.confirmed_lsn)
-        unconfirmed = table.in_lake and (applied or 0) > table.confirmed_lsn
+        if table.in_lake or table.state.anew:
+            status.rows = self._count_rows(table, status.changes)
+        status.confirmed_lsn = LSN(table.confirmed_lsn)
+        unconfirmed = table.in_lake and status.applied_lsn > table.confirmed_lsn
         status.unconfirmed_since = table.confirmed_at if unconfirmed else None
         status.behind = not table.ready or self._has_unapplied(table)
         status.state = self._state(table)
         if status.state == "streaming" and not (streaming and self._counts[str(table)].there):
             status.state = "catching_up"
         elif status.state == "catching_up" and not table.ready:
-            status.reason = self._reading.reason
+            status.reason = self._reading.reason or status.reason
         elif status.state == "unpublished":
             status.reason = "It is not published by this name any more; when it is again, it is read anew."
 
-    def _measure_copy(self, table: Table, status: TableStatus) -> None:
-        plan = table.state.plan
+    def _measure_document(self, name: str, folder: TableFolder, state: TableState) -> TableStatus:
+        """What is durable about a table, and how far its copy is."""
+        status, quarantine, tried = self.status.table(name), state.quarantine, state.tried
+        status.state = _durable_stage(state)
+        status.tried = tried.reason if tried else None
+        status.reason = quarantine.reason if quarantine else None
+        if state.anew and not quarantine and not state.in_lake:
+            status.reason = f"Read anew: {state.anew.reason}"
+        elif tried:
+            status.reason = f"It is tried again. It was left out: {tried.reason}"
+        if not (state.in_lake or state.anew):
+            status.rows = 0
+        applied = self._applied if state.stage == "ready" else state.needs_lsn if state.in_lake else None
+        status.applied_lsn = LSN(applied or 0)
+        self._measure_copy(name, folder, state, status)
+        return status
+
+    def _measure_copy(self, name: str, folder: TableFolder, state: TableState, status: TableStatus) -> None:
+        plan = state.plan
         status.chunks_total = 0 if plan is None else len(plan.chunks)
         status.bytes_total = 0 if plan is None else bytes_total(plan)
-        if plan is None or table.in_lake:
+        if plan is None or state.in_lake:
             status.chunks_done, status.bytes_read = status.chunks_total, status.bytes_total
             return
-        copied = self._copied.get(str(table))
+        copied = self._copied.get(name)
         if copied is None or copied.plan.plan_id != plan.plan_id:
-            copied = self._copied[str(table)] = Copied(plan, table.folder)
+            copied = self._copied[name] = Copied(plan, folder)
         copied.look()
         status.chunks_done, status.rows_read, status.bytes_read = len(copied.rows), copied.rows_read, copied.bytes_read
 
@@ -226,20 +253,26 @@ class ProgressTracker:
         return last.rows
 
     def _state(self, table: Table) -> TableStage:
-        if table.quarantine:
-            return "skipped" if table.quarantine.skipped else "quarantined"
-        if not table.in_lake:
-            return "snapshot"
-        if not table.published:
+        stage = _durable_stage(table.state)
+        if stage == "catching_up" and not table.published:
             return "unpublished"
-        if not table.ready:
-            return "catching_up"
+        if stage != "catching_up" or not table.ready:
+            return stage
         late = self.status.lag_s > _CATCHING_UP_S and self._has_unapplied(table)
         return "catching_up" if late or table.converges_at(self._applied) else "streaming"
 
     def _has_unapplied(self, table: Table) -> bool:
         """The log has changes of it above what is applied, or has too much there to tell."""
         return self._unapplied is None or table.plan.relation_id in self._unapplied
+
+
+def _durable_stage(state: TableState) -> TableStage:
+    """By its document alone; one that is in the lake catches up as long as nobody knows better."""
+    if state.quarantine is not None:
+        return "skipped" if state.quarantine.skipped else "quarantined"
+    if not state.in_lake:
+        return "snapshot"
+    return "unpublished" if state.stage == "unpublished" else "catching_up"
 
 
 def _reason(error: BaseException, stop: Event) -> str | None:

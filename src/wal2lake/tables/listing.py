@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class ListedTable:
     """``state`` in the document's words, or skipped, or damaged, which the document is itself.
 
-    ``since`` (ISO 8601, UTC) and ``reason`` why it is left out or was last read anew, else ''; ``needs_lsn``: from
-    where the log keeps its changes for this table alone; ``schema_versions``: how many of its schemas the lake table
-    has followed.
+    ``since`` (ISO 8601, UTC) and ``reason`` why it is left out, or was and is tried again, or was last read anew, else
+    ''; ``needs_lsn``: from where the log keeps its changes for this table alone; ``schema_versions``: how many of its
+    schemas the lake table has followed.
     """
 
     table: str
@@ -63,7 +63,8 @@ def _looked_at(name: str, folder: TableFolder) -> ListedTable:
 
 def _listed(name: str, state: TableState) -> ListedTable:
     stage: str = "skipped" if state.quarantine and state.quarantine.skipped else state.stage
-    why = state.quarantine or state.anew
+    why = state.quarantine or state.tried or state.anew
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(why.since)) if why else ""
-    reason = "" if why is None else why.reason if why is state.quarantine else f"Read anew: {why.reason}"
+    said = "" if why is state.quarantine else "Tried again: " if why is state.tried else "Read anew: "
+    reason = f"{said}{why.reason}" if why else ""
     return ListedTable(name, stage, since, state.needs_lsn, reason, len(state.followed.digests))

@@ -153,7 +153,8 @@ class TableState:
     enough. For one that is in the lake it is also how far the table is. ``quarantine`` is there just when it is
     quarantined. ``anew`` without ``landed``: what the lake holds is what the table was, until what is read is swapped
     in. ``rows``: the catalog's, of a moment at which nothing had kept a change from the stream (doubt.py). ``types``:
-    by which its columns land, until somebody has it read anew; None: by the newest, when it is read.
+    by which its columns land, until somebody has it read anew; None: by the newest, when it is read. ``tried``: why it
+    was left out, while it is tried again and has not come to where the stream is.
     """
 
     stage: Stage = "init"
@@ -165,6 +166,17 @@ class TableState:
     anew: Anew | None = None
     rows: CatalogRows | None = None
     types: TypeRules | None = None
+    tried: Quarantine | None = None
+
+    @property
+    def in_lake(self) -> bool:
+        """What was read of it is committed."""
+        return self.landed is not None
+
+    @property
+    def failure(self) -> Quarantine | None:
+        """Why it is left out, or was until it was tried again, unless somebody wanted that."""
+        return self.tried if self.quarantine is None or self.quarantine.skipped else self.quarantine
 
     @property
     def synchronizing(self) -> bool:
@@ -176,6 +188,7 @@ class TableState:
             "state": self.stage,
             "needs_lsn": None if self.needs_lsn is None else str(LSN(self.needs_lsn)),
             "quarantine": self.quarantine and asdict(self.quarantine),
+            "tried": self.tried and asdict(self.tried),
             "anew": self.anew and asdict(self.anew),
             "rows": self.rows and self.rows.to_document(),
             "types": self.types and asdict(self.types),
@@ -205,6 +218,7 @@ class TableState:
             anew=Anew(**document["anew"]) if document.get("anew") else None,
             rows=CatalogRows.from_document(document["rows"]) if document.get("rows") else None,
             types=_types_from_json(document["types"]) if "types" in document else FIRST_RULES,
+            tried=Quarantine(**document["tried"]) if document.get("tried") else None,
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.requests import Requests
 from wal2lake.changelog.tables import known_tables
 from wal2lake.columnar.types import FIRST_RULES, TypeRules
-from wal2lake.errors import RESYNC, LogMismatchError, SchemaChangeError, Wal2LakeError
+from wal2lake.errors import RESYNC, LogCorruptError, LogMismatchError, SchemaChangeError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified, split_qualified
 from wal2lake.postgres.catalog_rows import CatalogRows
@@ -72,7 +73,7 @@ class Table:
     @property
     def in_lake(self) -> bool:
         """What was read of it is committed."""
-        return self.state.landed is not None
+        return self.state.in_lake
 
     @property
     def ready(self) -> bool:
@@ -321,9 +322,17 @@ class Table:
         self._set_state(replace(self.state, **values))
 
     def _set_state(self, state: TableState) -> None:
+        state = replace(state, tried=self._tried(state))
         if state != self.state:
             self.folder.write(state)
             self.state = state
+
+    def _tried(self, state: TableState) -> Quarantine | None:
+        """Why it was left out is known until it stands where the stream does, or is not there to be tried."""
+        forgotten = state.stage == "init" and state.needs_lsn is None
+        if state.quarantine is not None or state.stage in ("ready", "unpublished") or forgotten:
+            return None
+        return self.state.failure
 
 
 class Tables:
@@ -352,8 +361,11 @@ class Tables:
         for request in requests.all():
             if request.wish == "resync":
                 folder = TableFolder(self._config.log.path, self._config.pipeline.name, request.namespace, request.name)
+                tried = None
+                with suppress(LogCorruptError):
+                    tried = folder.read().failure
                 folder.documents.remove()
-                folder.write(TableState(anew=Anew("", _ASKED, time.time(), asked=True)))
+                folder.write(TableState(anew=Anew("", _ASKED, time.time(), asked=True), tried=tried))
                 requests.done(request)
 
     def answer(self, stream: int) -> None:
