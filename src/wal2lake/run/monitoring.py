@@ -64,6 +64,8 @@ def monitoring(
     if not settings.metrics_port and not settings.alerts:
         yield lambda: None
         return
+    import wal2lake.monitor.status  # noqa: F401, PLC0415 - an extra: it is missing now, not when the thread looks
+
     with ExitStack() as stack:
         endpoint = None
         if settings.metrics_port:
