@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.local import LocalStorage
 from wal2lake.monitor.progress import Progress, TableProgress, read_progress
+from wal2lake.monitor.summary import totals
 from wal2lake.monitor.view import format_duration, lag, line, render, size
 
 TABLES = {
@@ -77,8 +79,8 @@ def test_what_waits_for_a_pipeline_that_does_not_run_is_counted(tmp_path: Path) 
     (tmp_path / "status" / "capture.json").write_bytes(write_document(capture))
     found = read_progress(folder)
     assert (found.lag_bytes, found.lag_s) == (0x6332020 - 0x1000, None)
-    assert line(found).endswith("pipeline streaming, silent (90 s ago); tables: 1 quarantined, 1 snapshot, 1 streaming;"
-                                " 34 changes, 0/s; lag 104.0 MB")  # fmt: skip
+    assert line(found).endswith("pipeline streaming, silent (90 s ago); tables: 1 catching_up, 1 quarantined,"
+                                " 1 snapshot; 34 changes, 0/s; lag 104.0 MB")  # fmt: skip
     (tmp_path / "status" / "pipeline.json").unlink()
     assert read_progress(folder).lag_bytes == 0x6332020 - 0x1000, "there never was one"
 
@@ -126,7 +128,7 @@ def _many(count: int) -> Progress:
     reason = "The column's type changed, and what is left to say of that takes more than a line of any terminal."
     copied = {"state": "snapshot", "chunks_total": 8, "bytes_total": 8_000_000}
     odd = [
-        TableProgress(name="shop.odd", state="quarantined", reason=reason),
+        TableProgress(name="shop.odd", state="quarantined", reason=reason, rows=0),
         TableProgress(name="shop.small", state="snapshot", chunks_done=1, chunks_total=1, rows_read=7),
         TableProgress(name="shop.big", chunks_done=2, rows_read=900, bytes_read=2_000_000, **copied),
     ]
@@ -191,3 +193,18 @@ def test_times_have_the_unit_that_fits() -> None:
 
 def test_sizes_have_the_unit_that_fits() -> None:
     assert [size(n) for n in (0, 999, 1000, 2_500_000, 3 * 10**12)] == ["0 B", "999 B", "1.0 kB", "2.5 MB", "3.0 TB"]
+
+
+@pytest.mark.parametrize("said", [{"state": "stopped"}, {"state": "streaming", "ts": 1.0}, {"state": "starting"}])
+def test_no_table_streams_without_a_stream_and_what_is_not_counted_is_no_zero(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
+    tables = {"public.a": {"state": "streaming", "rows": 5, "behind": False}, "public.b": {"state": "catching_up"}}
+    (tmp_path / "status").mkdir()
+    capture = {"ts": time.time(), "state": "streaming", "start_lsn": "0/10", "end_lsn": "0/80"}
+    (tmp_path / "status/capture.json").write_bytes(write_document(capture))
+    (tmp_path / "status/pipeline.json").write_bytes(write_document({"ts": time.time(), **said, "tables": tables}))
+    progress = read_progress(str(tmp_path))
+    assert [(table.state, table.behind) for table in progress.tables] == [("catching_up", True)] * 2
+    assert (totals(progress).states, totals(progress).rows) == ({"catching_up": 2}, None)
+    assert "rows" not in str(render(progress, height=3).title)

@@ -125,7 +125,7 @@ def test_a_pipeline_that_does_not_run_is_not_shown_as_streaming(shown: Shown, op
     shown.say("pipeline", state="stopped", tables=shown.tables, ts=time.time() - 600)
     page = open_page(shown)
     assert "stopped 10 min ago" in well_formed(page.get("/").text)
-    assert "streaming when last heard of" in well_formed(page.get("/table?name=shop.items").text)
+    assert "catching up waits for the pipeline" in well_formed(page.get("/table?name=shop.items").text)
 
 
 def test_a_copy_shows_how_far_it_is(tmp_path: Path, open_page: Open) -> None:

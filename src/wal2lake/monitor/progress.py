@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus
@@ -75,6 +75,8 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
     said, applied = capture or CaptureStatus(), pipeline or PipelineStatus()
     pipeline_state = _state(storage, pipeline, pids.get("pipeline"))
     measured = is_alive(pipeline_state) and pipeline_state != _STARTING
+    lag_bytes = applied.lag_bytes if measured else max(applied.lag_bytes, _not_applied(said, applied))
+    tables = (TableProgress(name=name, **vars(table)) for name, table in sorted(applied.tables.items()))
     return Progress(
         capture_state=_state(storage, capture, pids.get("capture")),
         capture_age_s=_age(capture),
@@ -85,13 +87,19 @@ def read_progress(log_path: str, pids: Mapping[str, int] | None = None) -> Progr
         pipeline_reason=applied.reason or applied.waiting_for,
         durable_lsn=said.durable_lsn,
         applied_lsn=applied.applied_lsn,
-        lag_bytes=applied.lag_bytes if measured else max(applied.lag_bytes, _not_applied(said, applied)),
+        lag_bytes=lag_bytes,
         lag_s=applied.lag_s if measured else None,
         rows_read_per_s=applied.rows_read_per_s if measured else 0.0,
         bytes_read_per_s=applied.bytes_read_per_s if measured else 0.0,
         open_streams=said.open_streams,
-        tables=tuple(TableProgress(name=name, **vars(table)) for name, table in sorted(applied.tables.items())),
+        tables=tuple(tables if measured else (_without_stream(table, lag_bytes) for table in tables)),
     )
+
+
+def _without_stream(table: TableProgress, lag_bytes: int) -> TableProgress:
+    """A table streams when the stream does; without one it has to catch up with whatever comes."""
+    state = "catching_up" if table.state == "streaming" else table.state
+    return replace(table, state=state, behind=table.behind or lag_bytes > 0)
 
 
 def _not_applied(capture: CaptureStatus, pipeline: PipelineStatus) -> int:

@@ -33,11 +33,14 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All tables together. ``states``: how many are in each state, the worst first."""
+    """All tables together. ``states``: how many are in each state, the worst first.
+
+    ``rows``: None while those of a table that the lake has are not known.
+    """
 
     tables: int
     states: dict[str, int]
-    rows: int
+    rows: int | None
     changes: int
     changes_per_s: float
     copying: Copying | None
@@ -49,11 +52,17 @@ def totals(progress: Progress) -> Totals:
     return Totals(
         tables=len(tables),
         states=count_states(tables),
-        rows=sum(table.rows or 0 for table in tables),
+        rows=_rows(tables),
         changes=progress.changes,
         changes_per_s=sum(table.changes_per_s for table in tables) if progress.pipeline_lives else 0.0,
         copying=_copying(progress),
     )
+
+
+def _rows(tables: Iterable[TableProgress]) -> int | None:
+    counts = [table.rows for table in tables if table.rows is not None or table.state not in ("missing", *_COPIED)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) > 0 else None
 
 
 def count_states(tables: Iterable[TableProgress]) -> dict[str, int]:

@@ -72,9 +72,8 @@ def render(progress: Progress, note: str = "", height: int | None = None) -> Tab
     lines = None if height is None else height - len(titles) - 1 - _NOTE_LINES * bool(note)
     short = lines is not None and len(rows) > lines
     if lines is not None and short:
-        titles.append(
-            f"{found.tables:,} tables: {states_text(found.states)} · {found.rows:,} rows · lag {lag_text(progress)}"
-        )
+        held = "" if found.rows is None else f" · {found.rows:,} rows"
+        titles.append(f"{found.tables:,} tables: {states_text(found.states)}{held} · lag {lag_text(progress)}")
         rows = ranked(rows)[: max(1, lines - 2)]
     table = _table(progress, rows, short)
     table.title = Text("\n".join(map(printable, titles)), no_wrap=short, overflow="ellipsis" if short else "fold")

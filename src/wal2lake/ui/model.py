@@ -36,7 +36,7 @@ _TONES: Mapping[str, Tone] = {
     "catching_up": "busy",
     "streaming": "good",
 }
-_BY_DOCUMENT = {"init": "waiting", "data_copy": "snapshot", "catch_up": "catching_up", "ready": "streaming"}
+_BY_DOCUMENT = {"init": "waiting", "data_copy": "snapshot", "catch_up": "catching_up", "ready": "catching_up"}
 _LEFT_OUT = ("quarantined", "skipped")
 _LISTING_S = 2.0  # so long one is good for every page
 _MOST_SEGMENTS = 25
@@ -45,7 +45,7 @@ _MOST_SEGMENTS = 25
 @dataclass(frozen=True)
 class Row:
     """A table. ``share``: of its copy, 0 to 1, None where none is under way; ``lag``: behind the log, in words;
-    ``stale``: no pipeline runs, so ``state`` is what it was last; ``wish``: what somebody wants of it that no pipeline
+    ``stale``: no pipeline runs, so it goes nowhere; ``wish``: what somebody wants of it that no pipeline
     has done yet."""
 
     name: str
