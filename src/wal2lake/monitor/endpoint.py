@@ -70,7 +70,7 @@ class Endpoint:
             return status, [*headers, _ALLOW], body
         match environment.get("PATH_INFO", ""):
             case "/metrics":
-                return self._told(environment)
+                return self.told(environment)
             case "/healthz":
                 silent_s = self._clock() - self._beaten
                 if silent_s < HEALTHY_S:
@@ -84,7 +84,7 @@ class Endpoint:
                 return _text("200 OK", _INDEX)
         return _text("404 Not Found", _INDEX)
 
-    def _told(self, environment: WSGIEnvironment) -> _Answer:
+    def told(self, environment: WSGIEnvironment) -> _Answer:
         said: list[tuple[str, list[tuple[str, str]]]] = []
 
         def start(status: str, headers: list[tuple[str, str]]) -> None:
