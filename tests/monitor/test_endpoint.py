@@ -129,7 +129,7 @@ def test_a_connection_that_fails_is_no_news(
     """It is idle until its time is over, reset, or does not read what it asked for."""
     monkeypatch.setattr("wal2lake.monitor.endpoint._Handler.timeout", 0.3)
     huge = b"x" * 30_000_000
-    monkeypatch.setattr(endpoint, "told", lambda environment: ("200 OK", [], huge))
+    monkeypatch.setattr(endpoint, "exposition", lambda environment: ("200 OK", [], huge))
     given_up = "given up"
     with caplog.at_level(logging.DEBUG, "wal2lake.monitor"), serving(endpoint, "127.0.0.1", 0) as port:
         for said in _BEGUN.values():
@@ -151,7 +151,7 @@ def test_what_cannot_be_answered_is_told_by_the_log(
     endpoint: Endpoint, client: Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(endpoint, "told", lambda environment: 1 / 0)
+    monkeypatch.setattr(endpoint, "exposition", lambda environment: 1 / 0)
     assert client.ask("/metrics")[0] == 500
     assert "division by zero" in caplog.text
     assert capfd.readouterr() == ("", "")

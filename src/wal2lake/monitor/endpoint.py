@@ -70,7 +70,7 @@ class Endpoint:
             return status, [*headers, _ALLOW], body
         match environment.get("PATH_INFO", ""):
             case "/metrics":
-                return self.told(environment)
+                return self.exposition(environment)
             case "/healthz":
                 silent_s = self._clock() - self._beaten
                 if silent_s < HEALTHY_S:
@@ -84,7 +84,8 @@ class Endpoint:
                 return _text("200 OK", _INDEX)
         return _text("404 Not Found", _INDEX)
 
-    def told(self, environment: WSGIEnvironment) -> _Answer:
+    def exposition(self, environment: WSGIEnvironment) -> _Answer:
+        """The metrics, in the format that the request accepts."""
         said: list[tuple[str, list[tuple[str, str]]]] = []
 
         def start(status: str, headers: list[tuple[str, str]]) -> None:
