@@ -50,7 +50,7 @@ def text_timetz(cells: Cells, arrow: pa.DataType) -> pa.Array:
         there = place < zone
         tens, ones = _digit(cells, at + place * there), _digit(cells, at + (place + 1) * there)
         colon = cells.source.byte(at + (place - 1) * there) == ord(":")
-        cells.refuse(there & ((tens > 9) | (ones > 9) | (~colon & (place > 1))), _NO_TIME)
+        cells.refuse(there & ((tens > 9) | (ones > 9) | ((place > 1) & (~colon | (tens > 5)))), _NO_TIME)
         offset += there * (10 * tens + ones) * seconds
     offset = np.where(cells.source.byte(at) == ord("-"), -offset, offset)
     return _with_zone(cells, _clock(cells, cells.length - zone), offset, arrow)
