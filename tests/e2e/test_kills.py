@@ -33,7 +33,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 SEED = int(os.environ.get("WAL2LAKE_KILLS_SEED", "1"))  # another seed, other moments
-ROUNDS = 4 if "WAL2LAKE_KILLS_SEED" in os.environ else 3  # the short form is everybody's
+ROUNDS = 4 if "WAL2LAKE_KILLS_SEED" in os.environ else 2  # the short form is everybody's
 ROLES = ("capture", "capture", "worker", "worker", "driver")
 TICK_S = 0.1
 NEW_TABLE = """

@@ -167,7 +167,7 @@ def _slot(probe: Probe) -> Iterator[Finding]:
     if slot is None:
         yield Finding("slot", "ok", f"Slot {name} does not exist; the first run makes it.")
     elif not slot.is_of(probe.connection.info.dbname):
-        text = f"Slot {name} is {slot.kind}, so it is somebody else's: name another in source.slot."
+        text = f"Slot {name} is {slot.kind}, so it is somebody else's: choose another name."
         yield Finding("slot", "error", text)
     elif slot.lost:
         reason = slot.invalidation_reason or "WAL that it needs was removed"
