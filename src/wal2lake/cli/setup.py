@@ -170,14 +170,15 @@ def drop(
     _require_unused(config)
     if not yes:
         _ask_to_drop(config.source.slot, publication, log if with_log else None)
-    retry_while_in_use(lambda: _drop_from_server(config.source, publication, log), PATIENCE_S, Event())
+    kept = None if with_log else log
+    retry_while_in_use(lambda: _drop_from_server(config.source, publication, kept), PATIENCE_S, Event())
     if with_log:
         say(f"Deleted the change log {log}." if remove_log(log) else f"There is no change log {log}.")
     elif (log / IDENTITY).exists():
         say(f"The change log {log} belonged to that slot: `wal2lake drop --with-log` deletes it, to begin anew.")
 
 
-def _drop_from_server(source: SourceConfig, publication: str | None, log: Path) -> None:
+def _drop_from_server(source: SourceConfig, publication: str | None, kept_log: Path | None) -> None:
     """The publication first, and for good only when the slot is gone, whose end no transaction takes back."""
     settings = {"lock_timeout": LOCK_TIMEOUT}
     said = []
@@ -201,7 +202,8 @@ def _drop_from_server(source: SourceConfig, publication: str | None, log: Path) 
                 hint="Check source.slot and the database in the DSN. `wal2lake slots drop` drops any slot by its name.",
             )
         else:
-            _require_its_server(connection, source.slot, log)
+            if kept_log is not None:
+                _require_its_server(connection, kept_log)
             connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
             said.append(f"Dropped the slot {source.slot}.")
     for sentence in said:
@@ -217,17 +219,17 @@ def _require_unused(config: Config) -> None:
             raise SlotInUseError(f"{who} runs on the change log {storage.where}, so nothing was dropped.", hint=hint)
 
 
-def _require_its_server(connection: Connection, slot: str, log: Path) -> None:
-    """Raise LogMismatchError where the log's slot is another server's: this one is somebody else's of that name."""
+def _require_its_server(connection: Connection, log: Path) -> None:
+    """Raise LogMismatchError where the log's slot is another server's: this one is somebody else's of that name, or
+    came here by pg_upgrade, and then the log is of no more use."""
     try:
         mine = read_document((log / IDENTITY).read_bytes(), IDENTITY)["system_id"]
     except (OSError, LogCorruptError, KeyError):
-        return  # none, or one that is dropped because nobody can read it
+        return  # none, or one that nobody can read
     if mine != (found := identify(connection).system_id):
         raise LogMismatchError(
             f"The change log {log} belongs to system_id {mine}, and this server is {found}, so nothing was dropped.",
-            hint=f"Check source.dsn and log.path. If this is the same server after an upgrade, `wal2lake slots drop"
-            f" {slot}` drops the slot by its name; then drop again.",
+            hint="Check source.dsn and log.path. After an upgrade of the server `wal2lake drop --with-log` drops both.",
         )
 
 
