@@ -105,13 +105,10 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The reverse; Arrow makes no map of a list."""
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        below = pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
         lists = array.cast(pa.list_(array.type.value_type))
-        pairs = _narrow(lists.values, pa.struct([kind.key_field, kind.item_field]))
-        return pa.Array.from_buffers(kind, len(lists), lists.buffers()[:2], offset=lists.offset, children=[pairs])
-    if pa.types.is_list(kind):
-        lists = array.cast(pa.list_(array.type.value_type))
-        elements = _narrow(lists.values, kind.value_type)
+        elements = _narrow(lists.values, below)
         return pa.Array.from_buffers(kind, len(lists), lists.buffers()[:2], offset=lists.offset, children=[elements])
     if pa.types.is_struct(kind):
         fields = [_narrow(array.field(place), field.type) for place, field in enumerate(kind)]

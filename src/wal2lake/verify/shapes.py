@@ -148,8 +148,12 @@ def source_text(shape: Shape, value: str, aliases: Iterator[int] | None = None) 
         return bits(value, numeric=shape.scaled)
     if shape.scaled:
         return scaled(value, shape.lake, finite=shape.finite)
-    pattern = "NaN|Infinity" if shape.lake.startswith("decimal") else "infinity|BC|^[0-9]{5}"
-    return f"CASE WHEN {text} !~ '{pattern}' THEN {text} END" if shape.finite else text
+    return f"CASE WHEN {text} !~ '{unrepresentable(shape.lake)}' THEN {text} END" if shape.finite else text
+
+
+def unrepresentable(lake: str) -> str:
+    """A pattern: infinity and NaN; of dates and times also those before the year 1 and after the year 9999."""
+    return "NaN|Infinity" if lake.startswith("decimal") else "infinity|BC|^[0-9]{5}"
 
 
 def _array(shape: Shape, value: str, aliases: Iterator[int]) -> str:

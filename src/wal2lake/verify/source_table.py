@@ -16,7 +16,7 @@ from wal2lake.postgres.catalog import output_text
 from wal2lake.postgres.connection import Connection, mapped_errors
 from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Piece, Window, element_type
 from wal2lake.verify.report import Key
-from wal2lake.verify.shapes import bits, scaled, source_text
+from wal2lake.verify.shapes import bits, scaled, source_text, unrepresentable
 from wal2lake.verify.source_snapshot import SourceSnapshot
 from wal2lake.wire.command_text import quote_identifier
 
@@ -113,12 +113,7 @@ def _text(column: ComparedColumn) -> str:
     if column.scaled:
         return scaled(name, column.type, finite=column.finite)
     text = output_text(column.output_function, name)
-    return f"CASE WHEN {text} !~ '{_unrepresentable(column)}' THEN {text} END" if column.finite else text
-
-
-def _unrepresentable(column: ComparedColumn) -> str:
-    """A pattern: infinity and NaN; of dates and times also those before the year 1 and after the year 9999."""
-    return "NaN|Infinity" if element_type(column.type).startswith("decimal") else "infinity|BC|^[0-9]{5}"
+    return f"CASE WHEN {text} !~ '{unrepresentable(column.type)}' THEN {text} END" if column.finite else text
 
 
 def _array_text(column: ComparedColumn, name: str) -> str:
@@ -155,7 +150,7 @@ def _element(column: ComparedColumn, value: str) -> str:
     if column.scaled:
         return scaled(value, element_type(column.type), finite=column.finite)
     quoted = f"CASE WHEN {value}::text ~ ' ' THEN concat('\"', {value}::text, '\"') ELSE {value}::text END"
-    return f"CASE WHEN {value}::text !~ '{_unrepresentable(column)}' THEN {quoted} END"
+    return f"CASE WHEN {value}::text !~ '{unrepresentable(element_type(column.type))}' THEN {quoted} END"
 
 
 def _row_text(texts: Sequence[str]) -> str:
