@@ -263,7 +263,7 @@ def _read_toml(path: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise ConfigError(f"There is no {path}{where}.", hint=f"`wal2lake init {path}` writes one.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOML's own, that of its encoding, and Python's for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deep.") from None
@@ -301,10 +301,15 @@ def _require_known(section: str, key: str, kind: Any, where: str = "") -> None:
 
 
 def _coerce(name: str, default: object, value: Any) -> Any:
-    """Give ``value`` the type of the setting's default; environment variables arrive as text."""
+    """Give ``value`` the type of the setting's default; environment variables arrive as text.
+
+    No file, host or name has a zero byte in it, and what would be given one says so in words of its own or not at all.
+    """
+    if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
+        raise ConfigError(f"{name} has a zero byte.")
     try:
         if isinstance(default, tuple):
-            return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+            return _texts(value.split(",") if isinstance(value, str) else value)
         if isinstance(default, bool):
             return value if isinstance(value, bool) else _BOOLEANS[value.lower()]
         if isinstance(value, bool) or (isinstance(default, str) and not isinstance(value, str)):
@@ -312,11 +317,17 @@ def _coerce(name: str, default: object, value: Any) -> Any:
         if isinstance(default, int) and isinstance(value, float) and not value.is_integer():
             raise ValueError
         return cast(Callable[[Any], Any], type(default))(value)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"{name} must be {_TYPES[type(default)]}.") from None
 
 
-_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list", bool: "true or false"}
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)
+
+
+_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list of texts", bool: "true or false"}
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -338,7 +349,7 @@ def _spark_value(value: object) -> str:
         raise ConfigError(
             "A setting of [spark] is a list.", hint="Write Spark's settings as text, numbers or booleans."
         )
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return cast(str, _coerce("A setting of [spark]", "", str(value).lower() if isinstance(value, bool) else str(value)))
 
 
 def _absolute(config: Config, base: Path) -> Config:
