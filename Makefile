@@ -46,7 +46,7 @@ docs: setup ## The documentation as a site, build/site/index.html; it is read wi
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-bench: setup ## All benchmarks against their baselines; ARGS=capture runs one, "capture --against main" compares
+bench: setup ## All benchmarks, into build/bench/report.md; ARGS=capture runs one, "capture --against main" compares
 	@$(BIN)/python -m bench $(ARGS)
 
 fuzz: setup ## Mutate every protocol vector and change log file for SECONDS (60)

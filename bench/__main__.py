@@ -1,18 +1,24 @@
 """`python -m bench NAME [ARGS]` runs one benchmark, `python -m bench` all; the exit code says whether bars are met.
 
+All of them together write a report, build/bench/report.md (`bench/report.py`).
+
 `python -m bench NAME --against REF` runs it here and in a checkout of REF by turns (`bench/against.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
+from pathlib import Path
 
 from bench import against
 
+REPORT = Path("build/bench")
+
 ALL = (
     "capture", "chaos", "client", "decode", "docs", "hot", "land", "mirror-disk", "mirror-scale", "packages", "plugins",
-    "reorder", "silent", "snapshot", "spill", "streamed", "types",
+    "reorder", "silent", "snapshot", "spill", "streamed", "types", "vectors",
 )  # fmt: skip
 
 
@@ -20,19 +26,18 @@ def main(argv: list[str]) -> int:
     """Run the benchmark that ``argv`` names with the rest as its arguments, or all of them."""
     if any(argument.split("=")[0] == "--against" for argument in argv):
         return against.main(argv[0], argv[1:])
-    if argv:
-        return _run(argv[0], argv[1:])
-    missed = []
-    for name in ALL:
-        print(f"== {name}", flush=True)
-        if _run(name, []):
-            missed.append(name)
-    print(f"bars missed: {', '.join(missed)}" if missed else "all bars met")
-    return 1 if missed else 0
-
-
-def _run(name: str, argv: list[str]) -> int:
-    return int(importlib.import_module(f"bench.{name.replace('-', '_')}").main(argv))
+    if argv and not argv[0].startswith("-"):
+        return int(importlib.import_module(f"bench.{argv[0].replace('-', '_')}").main(argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", metavar="NAMES", help="some of them, with commas between")
+    parser.add_argument("--report", metavar="FOLDER", type=Path, default=REPORT, help="default: build/bench")
+    given = parser.parse_args(argv)
+    only = given.only.split(",") if given.only else ALL
+    if unknown := sorted(set(only) - set(ALL)):
+        parser.error(f"there is no benchmark {unknown[0]}; there are {', '.join(ALL)}")
+    return int(
+        importlib.import_module("bench.report").run(only, given.report)
+    )  # its plots are in nobody's measured memory
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ exits with 1 when it is below the bar. Absolute figures drift from machine to ma
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +21,7 @@ PUBLICATION = "bench"
 TABLE = "public.bench"
 CHANGES = 1_500_000
 TRANSACTIONS = 3
+FIGURES = "WAL2LAKE_BENCH_FIGURES"  # the file that a report wants the figures in, as lines of JSON
 
 CREATE = f"""
 CREATE TABLE {TABLE} (
@@ -80,6 +83,7 @@ def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> di
         for name, measure in contestants.items():
             rates[name].append(measure())
         print(f"round {turn}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}/s" for name in rates), flush=True)
+    _note({"rates": rates})
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
@@ -88,5 +92,17 @@ def verdict(medians: Mapping[str, float], bar: float) -> int:
     ours, baseline = medians.values()
     for name, rate in medians.items():
         print(f"median: {name} {rate:,.0f}/s")
-    print(f"ratio: {ours / baseline:.2f} (bar {bar})")
-    return 0 if ours / baseline >= bar else 1
+    return judge("ratio", ours / baseline, bar)
+
+
+def judge(figure: str, value: float, bar: float, *, at_most: bool = False) -> int:
+    """Print the figure beside its bar; 0 when it is at least the bar (or ``at_most`` the bar), else 1."""
+    print(f"{figure}: {value:.2f} (bar {bar:g})")
+    _note({"figure": figure, "value": value, "bar": bar, "at_most": at_most})
+    return 0 if (value <= bar if at_most else value >= bar) else 1
+
+
+def _note(figure: dict[str, Any]) -> None:
+    if path := os.environ.get(FIGURES):
+        with open(path, "a") as file:
+            file.write(json.dumps(figure) + "\n")

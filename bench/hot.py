@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench import common
 from wal2lake.apply.fold import Folded
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.retention import Retention
@@ -39,9 +40,7 @@ def main(argv: list[str]) -> int:
         sizes = [_measure(folder / name.replace(" ", "-"), name, versions) for name in _KEPT]
     finally:
         shutil.rmtree(folder)
-    ratio = sizes[0] / sizes[1]
-    print(f"ratio: {ratio:.2f} (bar {BAR})")
-    return 0 if ratio >= BAR else 1
+    return common.judge("ratio", sizes[0] / sizes[1], BAR)
 
 
 def _measure(folder: Path, name: str, versions: int) -> int:

@@ -76,8 +76,7 @@ def main(argv: list[str]) -> int:
         common.create_slot(postgres, "many")
         rows = _interleaved(postgres, given.at_once)
         highest = max(highest, _decode(postgres, "many", given.limit, rows))
-    print(f"ratio: {highest / given.limit:.3f} of the limit (bar 1.0 at most)")
-    return 0 if highest <= given.limit else 1
+    return common.judge("ratio", highest / given.limit, 1.0, at_most=True)
 
 
 def _interleaved(postgres: EmbeddedPostgres, count: int) -> list[int]:

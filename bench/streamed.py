@@ -78,9 +78,9 @@ def main(argv: list[str]) -> int:
             shutil.rmtree(folder)
     growth, ratio = memory["streamed"] / small, seconds["streamed"] / seconds["whole"]
     print(f"capture's peak after one transaction of {given.rows // 10:,} rows: {small >> 20} MB")
-    print(f"memory: {growth:.2f} (bar {MEMORY_BAR})")
-    print(f"ratio: {ratio:.2f} (bar {BAR})")
-    return 0 if equal and growth <= MEMORY_BAR and ratio <= BAR else 1
+    wider = common.judge("memory", growth, MEMORY_BAR, at_most=True)
+    later = common.judge("ratio", ratio, BAR, at_most=True)
+    return int(not equal) or wider or later
 
 
 class Site:
