@@ -17,8 +17,8 @@ from bench import against
 REPORT = Path("build/bench")
 
 ALL = (
-    "capture", "chaos", "client", "decode", "docs", "hot", "land", "mirror-disk", "mirror-scale", "packages", "plugins",
-    "reorder", "silent", "snapshot", "spill", "streamed", "types", "vectors",
+    "capture", "catch-up", "chaos", "client", "decode", "docs", "hot", "land", "mirror", "mirror-disk",
+    "mirror-scale", "packages", "plugins", "reorder", "silent", "snapshot", "spill", "streamed", "types", "vectors",
 )  # fmt: skip
 
 

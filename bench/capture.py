@@ -23,7 +23,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig, SourceConfig
 from wal2lake.testing.embedded import EmbeddedPostgres
 
-BAR = 1.0
+BAR = 1.5
 ORIGIN = "origin"
 _numbers = count()
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -34,7 +35,8 @@ from wal2lake.spark.session import build_session
 from wal2lake.tables.target import Target
 from wal2lake.testing.embedded import EmbeddedPostgres
 
-BAR = 0.6
+BAR = 1.1
+Mode = Literal["mirror", "append"]
 _PATIENCE_S = 300.0
 
 
@@ -63,12 +65,14 @@ def main(argv: list[str]) -> int:
             spark.stop()
 
 
-def prepared(postgres: EmbeddedPostgres, folder: Path, turn: int) -> Config:
-    """A pipeline that has its slot, its log and the empty table's snapshot."""
+def prepared(
+    postgres: EmbeddedPostgres, folder: Path, turn: int, mode: Literal["mirror", "append"] = "append"
+) -> Config:
+    """A pipeline that has its slot, its log and the table's snapshot."""
     config = Config(
         source=SourceConfig(postgres.tcp_dsn, common.PUBLICATION, f"land_{turn}"),
         log=LogConfig(str(folder / "log")),
-        lake=LakeConfig(str(folder / "lake"), "append"),
+        lake=LakeConfig(str(folder / "lake"), mode),
     )
     stop = threading.Event()
     capture = threading.Thread(target=run_capture, args=(config, stop))
