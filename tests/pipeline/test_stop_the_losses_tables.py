@@ -112,7 +112,7 @@ def test_what_fails_in_one_tables_changes(
 
 _SNAPSHOT = {
     "plan": ("wal2lake.pipeline.snapshots.plan_snapshot", IndexError(_VALUE)),
-    "decode": ("wal2lake.tables.chunk_copy.decode_copy_rows", UnicodeDecodeError("utf-8", b"x", 0, 1, _VALUE)),
+    "decode": ("wal2lake.tables.chunk_copy.iter_copy_rows", UnicodeDecodeError("utf-8", b"x", 0, 1, _VALUE)),
     "write": ("wal2lake.sinks.delta.write_data_files", pa.ArrowInvalid(_VALUE)),
     "land": ("wal2lake.pipeline.snapshots.land_snapshot", TypeError(_VALUE)),
 }

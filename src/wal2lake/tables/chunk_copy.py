@@ -6,7 +6,7 @@ task makes sure, under COPY's own lock, that this very table was read, and not r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from wal2lake.apply.envelope import snapshot_envelope
-from wal2lake.columnar.copy_rows import decode_copy_rows
+from wal2lake.columnar.copy_rows import iter_copy_rows
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
@@ -108,11 +108,11 @@ def _require_names(task: CopyTask, connection: Connection) -> None:
         raise TableChangedError("The table changed while it was read.", relation=str(table))
 
 
-def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> list[pa.RecordBatch]:
-    """COPY binary rows as the target's columns; in append mode they are 'R' rows at ``lsn``."""
-    arrays = decode_copy_rows(rows, schema.columns, schema.qualified_name, unrepresentable=target.unrepresentable)
-    table = pa.table(arrays, schema=schema.arrow_schema)
-    if target.mode == "append":
-        table = snapshot_envelope(table, schema, lsn)
-    batches: list[pa.RecordBatch] = table.to_batches()
-    return batches
+def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> Iterator[pa.RecordBatch]:
+    """COPY binary rows as the target's columns, in parts; in append mode they are 'R' rows at ``lsn``."""
+    name, shape = schema.qualified_name, schema.arrow_schema
+    for arrays in iter_copy_rows(rows, schema.columns, name, unrepresentable=target.unrepresentable):
+        if target.mode == "append":
+            yield from snapshot_envelope(pa.table(arrays, schema=shape), schema, lsn).to_batches()
+        else:
+            yield pa.RecordBatch.from_arrays(arrays, schema=shape)
