@@ -33,12 +33,12 @@ for name in ("wal2lake.capture", "py4j.clientserver", "pyspark.sql", "elsewhere"
 
 def test_our_news_are_told_and_of_others_only_the_warnings() -> None:
     done = subprocess.run([sys.executable, "-c", TELL], capture_output=True, text=True, check=True)
-    assert [read_line(line) for line in done.stderr.splitlines()] == [
-        Line("INFO", "news of wal2lake.capture"),
-        Line("WARNING", "trouble of wal2lake.capture"),
-        Line("WARNING", "trouble of py4j.clientserver"),
-        Line("WARNING", "trouble of pyspark.sql"),
-        Line("WARNING", "trouble of elsewhere"),
+    assert [read_line(line)[:2] for line in done.stderr.splitlines()] == [
+        ("INFO", "news of wal2lake.capture"),
+        ("WARNING", "trouble of wal2lake.capture"),
+        ("WARNING", "trouble of py4j.clientserver"),
+        ("WARNING", "trouble of pyspark.sql"),
+        ("WARNING", "trouble of elsewhere"),
     ]
     assert done.stdout == ""
 
@@ -72,8 +72,8 @@ def test_lines_that_are_json(tmp_path: Path, level: str) -> None:
     program = TELL_JSON.format(level=level, folder=tmp_path)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     told = _objects(done.stderr)
-    assert [read_line(line) for line in done.stderr.splitlines()] == [
-        Line("INFO", "news of two\nlines \x1b[31m"), Line("ERROR", "a.b: Out."), Line("WARNING", "trouble"),
+    assert [read_line(line)[:2] for line in done.stderr.splitlines()] == [
+        ("INFO", "news of two\nlines \x1b[31m"), ("ERROR", "a.b: Out."), ("WARNING", "trouble"),
     ][level == "error" :]  # fmt: skip
     event, trouble = told[-2:]
     assert event["event"] == {"event": "quarantined", "table": "a.b", "error": "X"}

@@ -201,10 +201,23 @@ def test_what_capture_waits_for_is_told(config: Config) -> None:
     assert "WARNING" in [line.level for line in told]
 
 
-def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one that was killed amid its work; what it warned of before is told with it."""
-    stamp = "2026-11-21 23:00:13,123"
-    told = [f"{stamp} WARNING The disk is slow.", f"{stamp} INFO All is well."]
+_STAMP = "2026-11-21 23:00:13,123"
+_WARNED, _WENT_ON = f"{_STAMP} WARNING The disk is slow.", f"{_STAMP} INFO All is well."
+
+
+@pytest.mark.parametrize(
+    ("told", "ends"),
+    [
+        ([_WARNED, _WENT_ON], f" It went on after a warning at {_STAMP}: The disk is slow."),
+        ([_WENT_ON, _WARNED, "Segmentation fault"], " It ends: The disk is slow. | Segmentation fault"),
+        ([_WARNED, _WENT_ON, "a", "b", "c", "d"], " It ends: b | c | d"),
+        ([_WENT_ON], ""),
+    ],
+)
+def test_routine_news_are_no_reason(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str], ends: str
+) -> None:
+    """Of one that was killed amid its work; what was over before is not how its log ends."""
     _program(monkeypatch, tmp_path, "\n".join(f"echo '{line}' >&2" for line in told) + "\nkill -9 $$")
     supervisor = Supervisor(config, RestartPolicy(pauses_s=(5.0, 30.0)))
     supervisor.start()
@@ -212,7 +225,7 @@ def test_routine_news_are_no_reason(config: Config, tmp_path: Path, monkeypatch:
     eventually(lambda: supervisor.tick() or pipeline.process is None)
     where = pipeline.log_file
     how = f"was ended by signal 9 (Killed); its log is {where}"
-    assert pipeline.reason == f"The pipeline process {how}. It ends: The disk is slow."
+    assert pipeline.reason == f"The pipeline process {how}.{ends}"
     assert where.read_text().splitlines() == told
     supervisor.kill()
 

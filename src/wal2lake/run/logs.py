@@ -23,10 +23,11 @@ _BEGIN = '{"time": "'  # of a line that is JSON, and ours
 
 
 class Line(NamedTuple):
-    """What was told; ``level`` is empty for a line that no logger wrote."""
+    """What was told; ``level`` is empty for a line that no logger wrote, and so is ``time``, when it was told."""
 
     level: str
     text: str
+    time: str = ""
 
     @property
     def is_routine(self) -> bool:
@@ -89,9 +90,9 @@ def configure_logging(settings: MonitorConfig | None = None, role: str = "") -> 
 def read_line(line: str) -> Line:
     """The inverse of what configure_logging has written; any other text is a line of no level."""
     if line.startswith(_BEGIN) and (document := _document(line)) is not None:
-        return Line(str(document.get("level", "")), str(document.get("message", "")))
+        return Line(*(str(document.get(key, "")) for key in ("level", "message", "time")))
     found = _LINE.fullmatch(line)
-    return Line(found[2], found[3]) if found else Line("", line)
+    return Line(found[2], found[3], found[1]) if found else Line("", line)
 
 
 def relay(line: str, role: str, log_format: str) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -72,11 +73,18 @@ class Child:
 
     @property
     def reason(self) -> str:
-        """Why it ended: its one sentence, or else what it told last that was not routine."""
+        """Why it ended: its one sentence, or else what its log ends with, as far as that is not routine. What it warned
+        of before it went on may be over, so that has its time."""
         if self.sentence:
             return self.sentence
-        told = [line.text for line in self.tail if line.text and not line.is_routine][-3:]
-        ends = f" It ends: {' | '.join(told)}" if told else ""
+        told = [line for line in self.tail if line.text]
+        last = list(takewhile(lambda line: not line.is_routine, reversed(told)))[2::-1]
+        warned = [line for line in told if line.time and not line.is_routine]
+        ends = ""
+        if last:
+            ends = f" It ends: {' | '.join(line.text for line in last)}"
+        elif warned:
+            ends = f" It went on after a warning at {warned[-1].time}: {warned[-1].text}"
         ended = f"ended with exit code {self.code}"
         if self.code is not None and self.code < 0:
             ended = f"was ended by signal {-self.code} ({signal.strsignal(-self.code)})"
