@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.sinks.folder import table_uri
+from wal2lake.tables.asking import ask
 
 pytestmark = pytest.mark.server
 
@@ -127,6 +128,23 @@ def test_a_value_without_a_place_stops_its_table_until_the_policy_says_null(site
     site.run()
     assert [row[0] for row in site.lake("public.a")] == [1, 2]
     assert site.state("public.a").quarantine is None
+
+
+def test_the_cures_of_a_value_without_a_place_are_what_its_error_says(site: Site) -> None:
+    """null_columns and a new start; or text_columns, a new start and a resync."""
+    site.sql(
+        "CREATE TABLE public.a (id int PRIMARY KEY, at date)", "CREATE TABLE public.b (id int PRIMARY KEY, at date)"
+    )
+    site.publish("a", "b")
+    site.run()
+    site.sql("INSERT INTO a VALUES (1, 'infinity')", "INSERT INTO b VALUES (1, 'infinity')")
+    with pytest.raises(Exception, match=r"2 table.*pipeline\.null_columns.*start.*text_columns.*resync"):
+        site.run()
+    site.configure_pipeline(null_columns=("public.a.at",), text_columns=("public.b.at",))
+    ask(site.config, ["public.b"], "resync")
+    site.run()
+    assert (site.lake("public.a"), site.lake("public.b")) == ([(1, None)], [(1, "infinity")])
+    assert all(site.state(name).quarantine is None for name in ("public.a", "public.b"))
 
 
 def test_a_table_that_is_published_later_is_read_before_its_changes(site: Site) -> None:

@@ -24,7 +24,9 @@ from wal2lake.errors import RESYNC, SchemaChangeError, UnrepresentableError
 
 NULL, UNCHANGED, AS_TEXT, AS_BINARY = b"nutb"
 _NO_PLACE_CURE: Final = (
-    "Name the column in pipeline.null_columns or pipeline.text_columns, or set pipeline.unrepresentable."
+    "Name the column in pipeline.null_columns, or set pipeline.unrepresentable to null, and start `wal2lake run` again:"
+    " it tries the table again, and the value is NULL. Or name it in pipeline.text_columns, start again, and call"
+    " `wal2lake resync` with the table's name: the column is text."
 )
 _NO_LIST_CURE: Final = f"{RESYNC} Its column lands as PostgreSQL's text from then on."
 Formats = Mapping[int, Callable[[ColumnType], Decoder]]
