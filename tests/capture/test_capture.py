@@ -67,9 +67,11 @@ def test_it_says_that_it_waits(world: World) -> None:
     away = replace(world.config, source=replace(world.config.source, dsn="host=127.0.0.1 port=1"))
     with world.capturing(Capture(away)):
         eventually((world.path / "status/capture.json").exists)
-        assert read_progress(str(world.path)).capture_state == "waiting"
+        waiting = read_progress(str(world.path))
+        assert waiting.capture_state == "waiting" and "127.0.0.1" in str(waiting.capture_reason)
     with world.capturing():
         eventually(lambda: read_progress(str(world.path)).capture_state == "streaming")
+        assert read_progress(str(world.path)).capture_reason is None
 
 
 def test_it_says_how_it_ended_and_where_it_could_not_its_lock_does(world: World) -> None:

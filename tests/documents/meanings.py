@@ -26,7 +26,7 @@ PROGRESS: Final = {
     "capture_state": "`starting`, `waiting for running transactions to end`, `streaming`, `waiting`, `stopped`,"
     " `failed`, `died`, `not running`; one that is overdue ends with `, silent`",
     "capture_age_s": "how long ago capture last said something (s); null: never",
-    "capture_reason": "what ended it",
+    "capture_reason": "what ended it, or keeps it from streaming",
     "pipeline_state": "`starting`, `snapshot`, `streaming`, `waiting`, `stopped`, `failed`, `died`, `not running`;"
     " likewise",
     "pipeline_age_s": "how long ago the pipeline last said something (s); null: never",

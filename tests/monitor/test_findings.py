@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from wal2lake.cli.main import app
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
 from wal2lake.monitor.status import read_status
+from wal2lake.monitor.verified import Difference, Verified
 from wal2lake.postgres.read_ahead import ReplicationStream
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -105,7 +107,10 @@ def test_an_idle_slot(place: Place) -> None:
             {"state": "failed", "reason": "The disk is full.", "ago": 60},
             r"Capture failed .*until it runs again\. The disk",
         ),
-        ({"state": "waiting", "ago": -20}, "Capture cannot stream and tries again and again"),
+        (
+            {"state": "waiting", "ago": -20, "reason": "The server cannot be reached."},
+            r"Capture cannot stream and tries again and again\. The server cannot be reached\.$",
+        ),
     ],
 )
 def test_a_capture_that_stands_still(place: Place, values: dict[str, Any], problem: str) -> None:
@@ -156,11 +161,26 @@ def test_how_old_a_quarantine_is(place: Place) -> None:
     """`resync` may have lifted it since: the pipeline that would say so does not run."""
     tables = {"public.t": {"state": "quarantined", "reason": "Renamed."}}
     place.pipeline(state="streaming", tables=tables)
-    assert place.problems() == ["public.t is quarantined."]
+    assert place.problems() == ["public.t is quarantined. Renamed."]
     place.pipeline(state="stopped", ago=180, tables=tables)
     stopped, quarantined = place.problems()
     assert stopped == "The pipeline was stopped 3 min ago."
     assert quarantined.startswith("public.t was quarantined when the pipeline was last heard of, 3 min ago; the next")
+    assert quarantined.endswith(" Renamed.")
+    place.pipeline(state="streaming", tables={"public.t": {"state": "catching_up", "tried": "Renamed."}})
+    assert place.problems() == [
+        "public.t was quarantined, and is tried again: it is not where the stream is yet. Renamed."
+    ]
+
+
+def test_a_difference_that_verify_found_is_a_finding(place: Place) -> None:
+    found = Difference("public", NAME, time.time() - 200, "0/10", 7, 6)
+    verified = Path(place.config.log.path) / "status" / "verify.json"
+    verified.write_bytes(write_document(asdict(Verified("done", differences={f"public.{NAME}": found}))))
+    (problem,) = place.problems()
+    assert problem.startswith(f"public.{NAME} differs from its source: verify found so at 0/10, 3 min ago (7 rows in")
+    done = CliRunner().invoke(app, ["status", "--config", str(configured(place))])
+    assert (done.exit_code, "differs from its source" in done.output) == (1, True)
 
 
 @pytest.mark.parametrize("name", ["segments/0000000000000000.arrow", "log.json"])

@@ -50,6 +50,9 @@ def progress(log: LogScript) -> ProgressTracker:
     return ProgressTracker(Config(log=LogConfig(path=log.path)), log.start, waiting, waiting)
 
 
+LOG = "its log (`run` keeps one in status/ of the change log)"
+
+
 @pytest.mark.parametrize(
     ("error", "asked", "state", "reason"),
     [
@@ -58,7 +61,7 @@ def progress(log: LogScript) -> ProgressTracker:
         (InterruptedByUser("Told to stop."), True, "stopped", None),
         (SparkLostError("Spark gave up."), True, "stopped", None),
         (SparkLostError("Spark gave up."), False, "failed", "Spark gave up."),
-        (ValueError("a cell's value"), False, "failed", "ValueError; its log says more."),
+        (ValueError("a cell's value"), False, "failed", f"ValueError; {LOG} says more."),
     ],
 )
 def test_the_last_word_says_how_it_ended(

@@ -125,7 +125,7 @@ class Capture:
 
     def _back_off(self, error: Wal2LakeError, stop: threading.Event) -> None:
         pause_s = self._backoff.pause_s()
-        self._publish(state="waiting", ts=time.time() + pause_s)  # it holds until then
+        self._publish(state="waiting", ts=time.time() + pause_s, reason=str(error))  # it holds until then
         text = f"{error} Trying again in {pause_s:g} s."
         if self._told_lost:  # what lasts is one event, and as many lines as there are tries
             logger.warning("%s", text)
@@ -231,5 +231,5 @@ class Capture:
         )
 
     def _publish(self, **values: Any) -> None:
-        self._status = replace(self._status, **{"pid": os.getpid(), "ts": time.time()} | values)
+        self._status = replace(self._status, **{"pid": os.getpid(), "ts": time.time(), "reason": None} | values)
         self._status.write(self._storage)

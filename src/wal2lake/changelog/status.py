@@ -26,7 +26,8 @@ _LSNS = {"received_lsn", "durable_lsn", "confirmed_lsn", "server_wal_end", "star
 @dataclass(kw_only=True)
 class _Status:
     """``ts``: when it was said, in Unix seconds; whoever waits says beforehand until when. ``lock``: what its process
-    holds as long as it lives; empty when it holds nothing yet. ``reason``: what ended it, if something did."""
+    holds as long as it lives; empty when it holds nothing yet. ``reason``: what ended it, or
+    keeps it from its work, if something does."""
 
     role: ClassVar[str]
     pid: int = 0
@@ -136,7 +137,9 @@ class PipelineStatus(_Status):
 
 def reason_of(error: BaseException) -> str:
     """What to say of an error that ended a process: what we did not write may hold anything."""
-    return str(error) if isinstance(error, Wal2LakeError) else f"{type(error).__name__}; its log says more."
+    if isinstance(error, Wal2LakeError):
+        return str(error)
+    return f"{type(error).__name__}; its log (`run` keeps one in {STATUS}/ of the change log) says more."
 
 
 def seconds_since_heard(storage: Storage) -> float | None:

@@ -25,7 +25,8 @@ def status(config: Config, as_json: _Json = False) -> None:
     """Where slot, change log and tables stand; exit code 1 when something is missing or stands still.
 
     That is: no slot, publication or log, a slot that is lost or idle, a capture or pipeline that does not run, waits or
-    failed, a table that is quarantined, a lake that is more than ten minutes behind. Each has its sentence.
+    failed, a table that is quarantined or that `verify` found to differ, a lake that is more than ten minutes behind.
+    Each has its sentence.
     """
     from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
 
@@ -77,7 +78,8 @@ def verify(
 ) -> None:
     """Prove that lake and source are equal, per key range, at one LSN; the stream may go on meanwhile.
 
-    Every table has its outcome. Exit code 18 when one differs, could not be compared or is quarantined; 8 when the
+    Every table has its outcome; one that differs stays a finding of `status` until it is found equal or is read anew.
+    Exit code 18 when one differs, could not be compared or is quarantined; 8 when the
     publication has no table.
     """
     from wal2lake.run.verifying import show_report, verify_lake  # noqa: PLC0415

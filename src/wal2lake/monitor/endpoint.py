@@ -57,7 +57,7 @@ class Endpoint:
             status, headers, body = self._answer(method, environment)
         except Exception:
             _logger.exception("A request at the metrics' port could not be answered.")
-            status, headers, body = _text("500 Internal Server Error", "The log says why there is no answer.\n")
+            status, headers, body = _text("500 Internal Server Error", "Standard error has the reason.\n")
         start(status, [*headers, ("Content-Length", str(len(body)))])
         return [] if method == "HEAD" else [body]
 

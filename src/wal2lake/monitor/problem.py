@@ -23,6 +23,7 @@ PROBLEMS: Final = {
     "behind": "the lake is more than ten minutes behind the change log",
     "table_missing": "the lake has lost a table",
     "table_quarantined": "a table is left out",
+    "table_different": "verify found a table that differs from its source",
 }
 
 

@@ -33,9 +33,9 @@ class Progress:
 
     A state ends with ", silent" when its child should have said more since, and is "died" when its process is gone and
     did not say why; ``pipeline_doing`` says more of "starting". The ages tell how old the figures are,
-    ``capture_reason`` what ended capture, ``pipeline_reason`` what the pipeline waits for, or what ended it.
-    ``lag_s`` is None where no pipeline runs that could tell. ``open_streams``: transactions that are streamed and have
-    not ended.
+    ``capture_reason`` what ended capture or keeps it from streaming, ``pipeline_reason`` what the pipeline waits for,
+    or what ended it. ``lag_s`` is None where no pipeline runs that could tell. ``open_streams``: transactions that are
+    streamed and have not ended.
     """
 
     capture_state: str = _NOT_RUNNING

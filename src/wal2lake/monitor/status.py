@@ -12,6 +12,7 @@ from wal2lake.lsn import LSN
 from wal2lake.monitor.places import LogStatus, Places, PlacesReader
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.progress import DIED, Progress, is_alive, read_progress
+from wal2lake.monitor.verified import differences
 from wal2lake.monitor.view import format_duration, lag_text
 from wal2lake.postgres.slots import SlotState
 
@@ -69,6 +70,7 @@ def status_of(config: Config, places: Places, pids: Mapping[str, int] | None = N
             *_capture_problems(progress, slot, kept),
             *_pipeline_problems(progress),
             *_table_problems(progress),
+            *differences(config),
         ]
     return Status(
         server_wal_lsn=places.server_wal_lsn,
@@ -103,7 +105,7 @@ def _capture_problem(progress: Progress, kept: str) -> str | None:
     if not is_alive(state):
         return f"Capture has said nothing for {ago}: it is not running, or hangs."
     if state == "waiting":
-        return "Capture cannot stream and tries again and again; its log says why."
+        return f"Capture cannot stream and tries again and again. {progress.capture_reason or ''}".rstrip()
     return None
 
 
@@ -159,7 +161,7 @@ def _table_problems(progress: Progress) -> Iterator[Problem]:
                     f"{table.name} was quarantined when the pipeline was last heard of, {ago} ago; the next run tries"
                     " it again, or reads it anew if it was resynced since."
                 )
-            yield Problem("table_quarantined", text, table.name)
+            yield Problem("table_quarantined", f"{text} {table.reason or ''}".rstrip(), table.name)
         elif table.tried:
-            text = f"{table.name} was quarantined, and is tried again: it is not where the stream is yet."
+            text = f"{table.name} was quarantined, and is tried again: it is not where the stream is yet. {table.tried}"
             yield Problem("table_quarantined", text, table.name)

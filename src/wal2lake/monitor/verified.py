@@ -2,13 +2,17 @@
 
 Like all that is said there it decides nothing, and one that cannot be read counts as absent. The bounds of key ranges
 that differ are in it: they are as private as the log's rows beside it.
+
+A difference that was found is a finding of `status`, and doubt does not wear off: it stays, whatever is applied
+meanwhile, until a later verify finds that table equal, or what the lake holds was read anew as a whole. A verify that
+could not compare the table says nothing of it.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,10 +21,15 @@ from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.status import reason_of
-from wal2lake.errors import ConfigError, LogCorruptError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConfigError, LogCorruptError, Wal2LakeError
 from wal2lake.files import LockHeldError
+from wal2lake.monitor.problem import Problem
+from wal2lake.monitor.view import format_duration
+from wal2lake.tables.table_folder import TableFolder
 
 if TYPE_CHECKING:
+    from wal2lake.config import Config
+    from wal2lake.tables.state import TableState
     from wal2lake.verify.report import VerifyReport
 
 _MOST_RANGES = 20  # kept of a table
@@ -29,10 +38,27 @@ _LOCK = f"{STATUS}/.verify"
 
 
 @dataclass
+class Difference:
+    """A table that was not equal to its source at ``lsn`` (text) and the moment ``ts`` (Unix seconds), with so many
+    rows on either side. ``plan_id``: of the snapshot that the lake's rows began with; None: not known. ``note``: what
+    weakens the difference, such as a lake known to be behind."""
+
+    namespace: str
+    name: str
+    ts: float
+    lsn: str
+    rows_source: int
+    rows_lake: int
+    plan_id: str | None = None
+    note: str | None = None
+
+
+@dataclass
 class Verified:
     """``state`` of the last run and when that was (``ts``, Unix seconds; ``seconds`` it took), "died" where it said
     nothing of its end; ``said``: what it waits for, or why it failed. ``tables``: by name the newest result of each, in
-    the words of `verify --json`, with ``ts`` and ``findings``."""
+    the words of `verify --json`, with ``ts`` and ``findings``. ``differences``: by name, of each table that differed
+    and was not found equal since."""
 
     state: Literal["running", "done", "failed", "died"] = "running"
     ts: float = 0.0
@@ -42,6 +68,7 @@ class Verified:
     lsn: str = ""
     note: str | None = None
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    differences: dict[str, Difference] = field(default_factory=dict)
 
 
 def read_verified(log_path: str) -> Verified | None:
@@ -50,7 +77,9 @@ def read_verified(log_path: str) -> Verified | None:
     try:
         document = read_document(storage.get(name), name)
         with parsing(name):
-            found = Verified(**{f.name: document[f.name] for f in fields(Verified) if f.name in document})
+            differed = document.get("differences", {}).items()
+            known = {name: Difference(**_known(Difference, values)) for name, values in differed}
+            found = Verified(**_known(Verified, document) | {"differences": known})
         if found.state == "running" and not storage.is_locked(_LOCK):
             found.state = "died"
         return found
@@ -58,15 +87,56 @@ def read_verified(log_path: str) -> Verified | None:
         return None
 
 
+def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    return {f.name: document[f.name] for f in fields(kind) if f.name in document}
+
+
+def differences(config: Config) -> Iterator[Problem]:
+    """A finding for each table that differed when it was last compared, and that was not read anew since."""
+    found = read_verified(config.log.path)
+    for name, difference in sorted(found.differences.items() if found else ()):
+        state = _state(config, difference.namespace, difference.name)
+        if state is not None and _is_over(difference, state):
+            continue
+        counts = f"{difference.rows_source:,} rows in the source, {difference.rows_lake:,} in the lake"
+        ago = format_duration(max(0.0, time.time() - difference.ts))
+        note = f" {difference.note}" if difference.note else ""
+        text = (
+            f"{name} differs from its source: verify found so at {difference.lsn}, {ago} ago ({counts}).{note}"
+            f" `wal2lake verify` with its name compares it again. {RESYNC}"
+        )
+        yield Problem("table_different", text, name)
+
+
+def _is_over(difference: Difference, state: TableState) -> bool:
+    """Nobody wants the table any more, or other rows are in the lake than those that were compared."""
+    if state.quarantine is not None and state.quarantine.skipped:
+        return True
+    landed = _plan_id(state)
+    return difference.plan_id is not None and landed is not None and landed != difference.plan_id
+
+
+def _plan_id(state: TableState | None) -> str | None:
+    return state.landed.plan_id if state is not None and state.landed is not None else None
+
+
+def _state(config: Config, namespace: str, name: str) -> TableState | None:
+    try:
+        return TableFolder(storage_at(config.log.path), config.pipeline.name, namespace, name).read()
+    except (OSError, Wal2LakeError):  # a damaged document is no proof of anything
+        return None
+
+
 class VerifyRecord:
     """Writes it while a run goes on. Of several at once the first one is recorded."""
 
-    def __init__(self, log_path: str) -> None:
-        self._storage = storage_at(log_path)
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._storage = storage_at(config.log.path)
         self._holds = False
         self._began = time.time()
-        before = read_verified(log_path)
-        self._now = Verified(ts=self._began, tables={} if before is None else before.tables)
+        before = read_verified(config.log.path) or Verified()
+        self._now = Verified(ts=self._began, tables=before.tables, differences=before.differences)
 
     def said(self, text: str) -> None:
         """What it waits for."""
@@ -102,8 +172,26 @@ class VerifyRecord:
             for result, document in zip(report.tables, told["tables"], strict=True)
         }
         tables = results if whole else self._now.tables | results
-        self._now = Verified("done", now, now - self._began, "", told["ok"], told["lsn"], told["note"], tables)
+        told_of = told["ok"], told["lsn"], told["note"]
+        different = self._differences(report, now, whole=whole)
+        self._now = Verified("done", now, now - self._began, "", *told_of, tables, different)
         self._write()
+
+    def _differences(self, report: VerifyReport, now: float, *, whole: bool) -> dict[str, Difference]:
+        """What is known after ``report``. Which rows were compared is looked up behind the comparison: if they were
+        exchanged meanwhile, the finding stays until somebody compares again."""
+        names = {str(result) for result in report.tables}
+        kept = {name: found for name, found in self._now.differences.items() if not whole or name in names}
+        for result in report.tables:
+            if result.outcome == "different":
+                plan_id = _plan_id(_state(self._config, result.namespace, result.name))
+                counts = result.rows_source, result.rows_lake
+                kept[str(result)] = Difference(
+                    result.namespace, result.name, now, str(result.lsn), *counts, plan_id, report.note
+                )
+            elif result.ok:
+                kept.pop(str(result), None)
+        return kept
 
     def _write(self) -> None:
         if not self._holds:

@@ -23,7 +23,7 @@ _TICK_S = 0.1
 
 def verify_lake(config: Config, console: Console, tables: Sequence[str] | None = None) -> VerifyReport:
     """Compare every table (or ``tables``, as schema.table) with its source at one LSN, and leave word of the result."""
-    record = VerifyRecord(config.log.path)
+    record = VerifyRecord(config)
     said: list[str] = []
 
     def say(text: str) -> None:
