@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from inspect import cleandoc
-from typing import Any
+from typing import Any, Final
 
 from typer.main import get_command
 
@@ -72,6 +72,9 @@ def commands() -> tuple[Command, ...]:
 def groups() -> dict[str, str]:
     """The groups of commands, with what each is for."""
     return {name: below.help for name, below in _app().commands.items() if hasattr(below, "commands")}
+
+
+HELP: Final = Option(("--help",), "", "", "Show what the command does.", is_argument=False, shared=False)
 
 
 def root_options() -> list[Option]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from tests.documents.commands import Command, Option, commands, groups, root_options
+from tests.documents.commands import HELP, Command, Option, commands, groups, root_options
 
 _WRITTEN = "# Written from the commands by python -m tests.documents.reference."
 
@@ -16,13 +16,16 @@ def _choices(option: Option) -> list[str]:
 
 def _options(command: Command) -> list[Option]:
     """Those with a dash; --help is each command's."""
-    helping = Option(("--help",), "", "", "Show what the command does.", is_argument=False, shared=False)
-    return [*(option for option in command.options if not option.is_argument), helping]
+    return [*(option for option in command.options if not option.is_argument), HELP]
 
 
 def _summary(text: str) -> str:
     """The first sentence or clause, on one line."""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split()).partition(". ")[0].rstrip(".")
+
+
+def _root_options() -> list[Option]:
+    return [*root_options(), HELP]
 
 
 def _below(group: str) -> list[Command]:
@@ -40,7 +43,7 @@ def _first_words() -> dict[str, str]:
 
 def bash() -> str:
     """For share/bash-completion/completions."""
-    roots = [name for option in root_options() for name in option.names]
+    roots = [name for option in _root_options() for name in option.names]
     cases = [("", [*_first_words(), *roots])]
     cases += [(group, [command.name.partition(" ")[2] for command in _below(group)]) for group in groups()]
     cases += [(c.name, [name for option in _options(c) for name in option.names]) for c in commands()]
@@ -74,7 +77,8 @@ def bash() -> str:
 
 def zsh() -> str:
     """For share/zsh/site-functions, which is on zsh's fpath."""
-    described = "\n".join(f"        {_zsh_word(f'{word}:{_summary(text)}')}" for word, text in _first_words().items())
+    first = _first_words() | {name: option.help for option in _root_options() for name in option.names}
+    described = "\n".join(f"        {_zsh_word(f'{word}:{_summary(text)}')}" for word, text in first.items())
     lines = ["#compdef wal2lake", _WRITTEN, "_wal2lake() {", "    local command=${words[2]}", "    local -a found",
              "    if (( CURRENT == 2 )); then", f"        found=(\n{described}\n        )",
              "        _describe command found", "        return", "    fi", "    case $command in"]  # fmt: skip
@@ -112,6 +116,7 @@ def fish() -> str:
     lines = [_WRITTEN, "complete -c wal2lake -f"]
     for word, text in _first_words().items():
         lines.append(_fish("__fish_use_subcommand", ["-a", word], text))
+    lines += [_fish("__fish_use_subcommand", list(_fish_option(option)), option.help) for option in _root_options()]
     for group in groups():
         names = [command.name.partition(" ")[2] for command in _below(group)]
         none = f"__fish_seen_subcommand_from {group}; and not __fish_seen_subcommand_from {' '.join(names)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tests.documents.commands import Command, Option, commands
+from tests.documents.commands import HELP, Command, Option, commands, root_options
 from wal2lake import errors
 from wal2lake.errors import Wal2LakeError
 
@@ -21,12 +21,17 @@ def manual() -> str:
         r".B wal2lake",
         r".I COMMAND",
         r"[\fIOPTIONS\fR]",
+        ".br",
+        r".B wal2lake",
+        r"[\fB\-\-version\fR | \fB\-\-help\fR]",
         ".SH DESCRIPTION",
         _text(
             "Lands the tables of a PostgreSQL publication in Delta tables: a consistent snapshot, then every change"
             " exactly once. A file wal2lake.toml in the present folder says what to work on; each setting may also come"
             " from the environment, or from a flag."
         ),
+        ".SH OPTIONS",
+        *_options([*root_options(), HELP]),
         ".SH COMMANDS",
         *(line for command in found for line in _command(command)),
         ".SH CONFIGURATION",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.documents.reference import ROOT
+from wal2lake.cli.main import app
 
 SHARE = ROOT / "share"
 ASKED = [
@@ -20,7 +25,77 @@ ASKED = [
     ("recv mine --format js", "json"),
     ("slots drop mine --w", "--wait"),
     ("drop --with-l", "--with-log"),
+    ("--vers", "--version"),
+    ("--he", "--help"),
 ]
+
+
+# -- every option of every command, by the parser, and as each file has it
+
+
+def parsed(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Command and option, all that the parser takes; --help is everybody's."""
+    for below in getattr(command, "commands", {}).items():
+        yield from parsed(below[1], (*words, below[0]))
+    if not words or not hasattr(command, "commands"):
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                yield from ((" ".join(words), name) for name in (*parameter.opts, *parameter.secondary_opts))
+        yield " ".join(words), "--help"
+
+
+def in_bash(text: str) -> Iterator[tuple[str, str]]:
+    for command, words in re.findall(r'^        "([a-z ]*)"\) words="(.*?)" ;;$', text, re.M):
+        yield from ((command, word) for word in words.split() if word.startswith("-"))
+
+
+def in_zsh(text: str) -> Iterator[tuple[str, str]]:
+    yield from (("", name) for name in re.findall(r"^        '(--[a-z-]+):", text, re.M))
+    for command, specs in re.findall(r"^        \('([a-z ]+)'\) _arguments (.*) ;;$", text, re.M):
+        yield from ((command, name) for name in re.findall(r"'(-[a-zA-Z-]+)\[", specs))
+
+
+def in_fish(text: str) -> Iterator[tuple[str, str]]:
+    for condition, rest in re.findall(r"^complete -c wal2lake -n '([^']*)' (.*)$", text, re.M):
+        words = condition.partition("; and not")[0].replace("__fish_seen_subcommand_from", "").split("; and")
+        command = "" if condition == "__fish_use_subcommand" else " ".join(" ".join(words).split())
+        for dash, name in re.findall(r"(?:^| )-([ls]) (\S+)", rest.partition(" -d ")[0]):
+            yield command, f"--{name}" if dash == "l" else f"-{name}"
+
+
+def in_manual(text: str) -> Iterator[tuple[str, str]]:
+    """Options that commands share stand there once, for all."""
+    shared: set[str] = set()
+    parts = re.split(r"^\.(?:SS|SH) (.*)$", text.replace(r"\-", "-"), flags=re.M)
+    for title, body in zip(parts[1::2], parts[2::2], strict=True):
+        names = [name for line in re.findall(r"^\.TP\n\\fB(-.*)\\fR$", body, re.M) for name in _names(line)]
+        if title == "CONFIGURATION":
+            shared = set(names)
+        elif title == "OPTIONS" or title.startswith("wal2lake "):
+            command = "" if title == "OPTIONS" else re.match(r"wal2lake ((?:[a-z]+ ?)+)", title)[1].strip()  # type: ignore[index]
+            yield from ((command, name) for name in names)
+    yield from ((command, name) for command, name in parsed(get_command(app)) if name in shared or name == "--help")
+
+
+def _names(line: str) -> list[str]:
+    return [part.split(" ")[0] for part in line.split(", ")]
+
+
+FILES = {
+    "bash-completion/completions/wal2lake": in_bash, "zsh/site-functions/_wal2lake": in_zsh,
+    "fish/vendor_completions.d/wal2lake.fish": in_fish, "man/man1/wal2lake.1": in_manual,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_every_option_that_the_parser_takes_is_there_and_no_other(path: str) -> None:
+    there = set(parsed(get_command(app)))
+    assert {("", "--version"), ("log decode", "--plugin")} & there and len(there) > 300
+    found = set(FILES[path]((SHARE / path).read_text()))
+    assert found == there, sorted(found ^ there)[:20]
+
+
+# -- and offered where the key is pressed
 
 
 @pytest.mark.parametrize(("typed", "offered"), ASKED)
