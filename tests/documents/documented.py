@@ -91,7 +91,7 @@ def _settings() -> Documented:
 def _status() -> Documented:
     page = "reference/status.md"
     objects: dict[str, list[str]] = {
-        "The object": [*typing.get_type_hints(Status), "ok"],
+        "The object": [*typing.get_type_hints(Status), "ok", "ready"],
         "`log`": list(typing.get_type_hints(LogStatus)),
         "`progress`": list(typing.get_type_hints(Progress)),
         "Each of `progress.tables`": [field.name for field in fields(TableProgress)],

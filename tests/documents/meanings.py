@@ -6,6 +6,7 @@ from typing import Final
 
 STATUS: Final = {
     "ok": "whether there is no finding",
+    "ready": "whether there is none, and the lake is kept up: capture and pipeline stream",
     "problems": "the findings, as sentences",
     "server_wal_lsn": "how far the server has written its WAL; null when it cannot be asked",
     "slot": "its row in pg_replication_slots; null when there is none",

@@ -129,7 +129,7 @@ def _status_page() -> str:
         "Status as JSON",
         f"{_WRITTEN} `wal2lake status --json` prints one object; [status.md](../status.md) says what is found, and what"
         ' the states mean. An LSN is text as PostgreSQL writes it (`"0/1A2B3C4"`).',
-        _members("The object", meanings.STATUS, {**typing.get_type_hints(Status), "ok": bool}),
+        _members("The object", meanings.STATUS, {**typing.get_type_hints(Status), "ok": bool, "ready": bool}),
         _members("`log`", meanings.LOG, typing.get_type_hints(LogStatus)),
         _members("`progress`", meanings.PROGRESS, typing.get_type_hints(Progress)),
         _members("Each of `progress.tables`", meanings.TABLE, typing.get_type_hints(TableProgress)),

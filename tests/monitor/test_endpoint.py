@@ -7,10 +7,11 @@ import json
 import logging
 import socket
 import struct
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +146,44 @@ def test_a_connection_that_fails_is_no_news(
     assert {record.levelname for record in caplog.records} == {"DEBUG"}, caplog.text
     assert "Traceback" not in caplog.text
     assert capfd.readouterr() == ("", "")
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def test_who_holds_connections_shuts_nobody_out_and_takes_few_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wal2lake.monitor.endpoint.MOST", 5)
+    before = threading.active_count()
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(30)]
+        assert client.ask("/healthz")[0] == 200
+        eventually(lambda: threading.active_count() - before <= 5)
+        open_still = [one for one in held if not _is_closed(one)]
+        assert open_still == held[-len(open_still) :] and 1 <= len(open_still) <= 5, "who came first makes room"
+
+
+def test_who_says_what_it_wants_a_byte_at_a_time_has_no_longer_than_others(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wal2lake.monitor.endpoint.HELD_S", 0.3)
+
+    def is_given_up() -> bool:
+        with suppress(OSError):
+            slow.sendall(b"x")
+        return _is_closed(slow)
+
+    with socket.create_connection(("127.0.0.1", client.port)) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        eventually(is_given_up, timeout_s=30)
 
 
 def test_what_cannot_be_answered_is_told_by_the_log(

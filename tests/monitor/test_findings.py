@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -147,6 +148,36 @@ def test_a_long_snapshot_is_well(place: Place) -> None:
     """The log runs ahead of it; nothing of that could be applied yet."""
     place.pipeline(state="snapshot", lag_s=7200.0)
     assert place.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "code", "said"),
+    [
+        (
+            {"state": "starting", "doing": "starting Spark"},
+            75,
+            "not kept up yet: the pipeline is starting Spark, and 1 of",
+        ),
+        (
+            {"state": "snapshot"},
+            75,
+            "not kept up yet: the first snapshot is read, and 1 of 1 tables are not in the lake",
+        ),
+        ({"state": "starting", "reason": "The disk is full."}, 1, "starts again after: The disk is full."),
+        ({"state": "streaming"}, 0, ""),
+    ],
+)
+def test_not_yet_is_neither_well_nor_wrong(place: Place, pipeline: dict[str, Any], code: int, said: str) -> None:
+    """The first start, as a script that waits for it sees it."""
+    place.pipeline(**pipeline)
+    with ReplicationStream(place.config.source.dsn, NAME, place.start, NAME, {"proto_version": "1"}):
+        config = ["--config", str(configured(place))]
+        told, as_json = (CliRunner().invoke(app, ["status", *config, *more]) for more in ([], ["--json"]))
+    _await_idle(place.config.source.dsn)
+    assert (told.exit_code, as_json.exit_code) == (code, code), told.output
+    assert said in " ".join(told.output.split()) and ("Nothing is wrong" in told.output) == (code == 75)
+    found = json.loads(as_json.stdout)
+    assert (found["ok"], found["ready"]) == (code != 1, code == 0)
 
 
 def test_neither_was_ever_heard_of(place: Place) -> None:

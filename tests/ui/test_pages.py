@@ -95,6 +95,14 @@ def test_a_server_that_sets_no_limit_and_a_slot_that_is_lost(shown: Shown, open_
     assert "2 findings" in well_formed(text) and "<code>wal2lake check</code> says why" in text
 
 
+def test_a_start_is_not_yet_well(tmp_path: Path, open_page: Open) -> None:
+    shown = Shown(tmp_path)
+    shown.say("pipeline", state="starting", doing="starting Spark")
+    said = well_formed(open_page(shown).get("/").text)
+    assert "Not yet Nothing is wrong, but the lake is not kept up yet: the pipeline is starting Spark." in said
+    assert "All is well" not in said
+
+
 def test_of_many_findings_the_first_are_told(tmp_path: Path, open_page: Open) -> None:
     tables = {f"shop.t{n}": {"state": "quarantined", "reason": "Odd."} for n in range(40)}
     text = open_page(Shown(tmp_path, tables)).get("/").text

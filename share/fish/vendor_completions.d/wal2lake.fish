@@ -9,7 +9,7 @@ complete -c wal2lake -n '__fish_use_subcommand' -a pipeline -d 'Only the second 
 complete -c wal2lake -n '__fish_use_subcommand' -a metrics -d 'Serve Prometheus\' metrics, and tell of findings, for what runs elsewhere: `capture` and `pipeline` by themselves'
 complete -c wal2lake -n '__fish_use_subcommand' -a resync -d 'Have tables read anew, by the pipeline that runs or by the next one'
 complete -c wal2lake -n '__fish_use_subcommand' -a demo -d 'A live shop database in a PostgreSQL of its own, mirrored into Delta tables and verified'
-complete -c wal2lake -n '__fish_use_subcommand' -a status -d 'Where slot, change log and tables stand; exit code 1 when something is missing or stands still'
+complete -c wal2lake -n '__fish_use_subcommand' -a status -d 'Where slot, change log and tables stand; exit code 1 when something is missing or stands still, 75 for "not yet"'
 complete -c wal2lake -n '__fish_use_subcommand' -a events -d 'What happened, oldest first: starts, restarts, lost connections, schema changes, quarantines, tables read anew, promotions, batches'
 complete -c wal2lake -n '__fish_use_subcommand' -a ui -d 'A page for the browser, on this machine: slot, lag, tables, snapshot, verify and change log, kept up to date'
 complete -c wal2lake -n '__fish_use_subcommand' -a verify -d 'Prove that lake and source are equal, per key range, at one LSN; the stream may go on meanwhile'

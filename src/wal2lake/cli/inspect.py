@@ -17,29 +17,33 @@ from wal2lake.monitor.view import render, size
 if TYPE_CHECKING:
     from wal2lake.monitor.status import Status
 
+NOT_YET = 75  # EX_TEMPFAIL of sysexits.h: ask again
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @with_config
 def status(config: Config, as_json: _Json = False) -> None:
-    """Where slot, change log and tables stand; exit code 1 when something is missing or stands still.
+    """Where slot, change log and tables stand; exit code 1 when something is missing or stands still, 75 for "not yet".
 
     That is: no slot, publication or log, a slot that is lost or idle, a capture or pipeline that does not run, waits or
     failed, a table that is quarantined or that `verify` found to differ, a lake that is more than ten minutes behind.
-    Each has its sentence.
+    Each has its sentence. Code 75 says that nothing is wrong and the lake is not kept up yet: Spark is being started, or
+    the first snapshot is read; so `until wal2lake status; do sleep 5; done` waits for that.
     """
     from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
 
     found = read_status(config)
     if as_json:
-        print_json({**asdict(found), "ok": not found.problems})
+        print_json({**asdict(found), "ok": not found.problems, "ready": found.ready})
     else:
         console.print(_places(found))
         console.print(render(found.progress))
         for problem in found.problems:
             say(problem)
-    if found.problems:
-        raise typer.Exit(1)
+        if not found.problems and not found.ready:
+            say(found.not_yet)
+    if not found.ready:
+        raise typer.Exit(1 if found.problems else NOT_YET)
 
 
 def _places(found: Status) -> Table:

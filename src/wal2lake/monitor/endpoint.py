@@ -1,7 +1,9 @@
 """The endpoint: /metrics for Prometheus, /healthz and /readyz for whoever starts and stops processes.
 
 The rule: a request never asks the server, the log or the lake; it is answered from the last look, so no number of
-requests costs the source anything. What /healthz and /readyz mean stands in docs/monitoring.md.
+requests costs the source anything. Nor does a number of connections: each has HELD_S in all, however slowly it says or
+takes what it wants, and where MOST are open the one that came first makes room for the next, so there are never many
+threads. What /healthz and /readyz mean stands in docs/monitoring.md.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from socket import AF_INET6
+from contextlib import contextmanager, suppress
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     from wsgiref.types import ErrorStream, StartResponse, WSGIEnvironment
 
 HEALTHY_S: Final = 60.0  # within which a process at work is heard of
-_READY: Final = "streaming"
 _INDEX: Final = "wal2lake: /metrics, /healthz, /readyz\n"
-_REQUEST_S: Final = 10.0  # for a client to say what it wants
+HELD_S: Final = 10.0  # for a client to say what it wants and to take it: Prometheus gives itself no longer either
+MOST: Final = 64  # connections at a time, each with a thread; an honest one lasts milliseconds
 _ALLOW: Final = ("Allow", "GET, HEAD, OPTIONS")
 _logger = logging.getLogger("wal2lake.monitor")
 _Answer = tuple[str, list[tuple[str, str]], bytes]  # status, headers, body
@@ -100,9 +102,8 @@ def readiness(look: Look | None) -> tuple[bool, dict[str, Any]]:
     if look is None:
         return False, {"ready": False, "capture": "not looked at yet", "pipeline": "not looked at yet", "problems": []}
     progress = look.status.progress
-    ready = progress.capture_state == _READY and progress.pipeline_state == _READY
     states = {"capture": progress.capture_state, "pipeline": progress.pipeline_state}
-    return ready, {"ready": ready, **states, "problems": list(map(str, look.status.problems))}
+    return progress.ready, {"ready": progress.ready, **states, "problems": list(map(str, look.status.problems))}
 
 
 def _text(status: str, text: str, kind: str = "text/plain") -> _Answer:
@@ -110,8 +111,40 @@ def _text(status: str, text: str, kind: str = "text/plain") -> _Answer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """``_held``: the open connections with when they came, the oldest first."""
+
     daemon_threads = True
     request_queue_size = 128  # who comes while a burst of others is taken in
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._held: dict[socket.socket, float] = {}
+        self._changing = threading.Lock()
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changing:
+            for oldest in list(self._held)[: max(0, len(self._held) - MOST + 1)]:
+                self._give_up(oldest)
+            self._held[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing:
+            self._held.pop(request, None)
+            super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second, and after each connection that comes."""
+        late = time.monotonic() - HELD_S
+        with self._changing:
+            for request in [request for request, came in self._held.items() if came < late]:
+                self._give_up(request)
+
+    def _give_up(self, request: socket.socket) -> None:
+        """Its thread finds that there is nobody any more, and ends."""
+        del self._held[request]
+        with suppress(OSError):  # it has gone by itself
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that was reset, or said nothing in time, is no news, whoever is behind it."""
@@ -123,14 +156,14 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Server6(_Server):
-    address_family = AF_INET6
+    address_family = socket.AF_INET6
 
 
 class _Handler(WSGIRequestHandler):
     """wsgiref writes to standard error what befalls a connection while it is answered: that is no news either. The
     application's own errors never get here."""
 
-    timeout = _REQUEST_S
+    timeout = HELD_S
 
     def handle(self) -> None:
         self._said = io.StringIO()

@@ -17,7 +17,7 @@ from wal2lake.lsn import LSN
 _STALE_S = 30.0  # a busy machine may keep a child from its status for a while
 _NOWHERE = LSN(0)
 _NOT_RUNNING, _SILENT, DIED = "not running", ", silent", "died"
-_STARTING, _ENDED = "starting", ("stopped", "failed")
+_STARTING, _STREAMING, _ENDED = "starting", "streaming", ("stopped", "failed")
 
 
 @dataclass(kw_only=True)
@@ -58,6 +58,11 @@ class Progress:
     def pipeline_lives(self) -> bool:
         """Its figures are of now."""
         return is_alive(self.pipeline_state)
+
+    @property
+    def ready(self) -> bool:
+        """The lake is kept up: capture streams and the pipeline does."""
+        return self.capture_state == self.pipeline_state == _STREAMING
 
     @property
     def changes(self) -> int:

@@ -31,6 +31,25 @@ class Status:
     applied: dict[str, LSN | None]
     problems: list[Problem] = field(default_factory=list)
 
+    @property
+    def ready(self) -> bool:
+        """Nothing is found, and the lake is kept up."""
+        return not self.problems and self.progress.ready
+
+    @property
+    def not_yet(self) -> str:
+        """Where nothing is wrong: what is under way before the lake is kept up."""
+        progress = self.progress
+        if progress.pipeline_state == "snapshot":
+            doing = "the first snapshot is read"
+        elif progress.pipeline_state == "starting":
+            doing = f"the pipeline is {progress.pipeline_doing or 'starting'}"
+        else:
+            doing = f"capture is {progress.capture_state}, the pipeline {progress.pipeline_state}"
+        missing = sum(lsn is None for lsn in self.applied.values())
+        lacks = f", and {missing:,} of {len(self.applied):,} tables are not in the lake yet" if missing else ""
+        return f"Nothing is wrong, but the lake is not kept up yet: {doing}{lacks}."
+
     def reached(self, table: str) -> LSN | None:
         """Up to where the lake has all of the table's changes; its last commit may be older, where nothing changed."""
         own = self.applied[table]
