@@ -37,11 +37,12 @@ ROWS = """
 """
 
 
+SERVER = {"shared_buffers": "512MB", "logical_decoding_work_mem": "2GB", "autovacuum": "off"}
+
+
 def server() -> EmbeddedPostgres:
     """A server that is large enough not to be the subject."""
-    return EmbeddedPostgres(
-        settings={"shared_buffers": "512MB", "logical_decoding_work_mem": "2GB", "autovacuum": "off"}
-    )
+    return EmbeddedPostgres(settings=SERVER)
 
 
 def create_table(postgres: EmbeddedPostgres) -> None:
@@ -74,6 +75,15 @@ def timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+def await_true(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
+    """Ask until it is so. Raises TimeoutError."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("waited in vain")
+        time.sleep(0.02)
 
 
 def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:

@@ -104,10 +104,25 @@ class Site:
         """The peak memory, in bytes, of a capture that has one transaction."""
         with self._running("capture") as capture:
             self._await_state("capture", "streaming")
-            self._sql(f"INSERT INTO {common.TABLE} SELECT {common.ROWS} FROM generate_series(11::bigint, {rows}) AS i")
-            end = self._sql("SELECT pg_current_wal_lsn()::text")[0][0]
-            self._await(lambda: LSN.parse(self._said("capture")["durable_lsn"]) >= LSN.parse(end))
+            end = self._insert(rows)
+            self._await(lambda: LSN.parse(self._said("capture")["durable_lsn"]) >= end)
             return _peak(capture.pid)
+
+    def landed(self, rows: int) -> int:
+        """The peak memory, in bytes, of the largest Python process of a pipeline that has one transaction."""
+        with ExitStack() as stack:
+            _, pipeline = (stack.enter_context(self._running(role)) for role in ("capture", "pipeline"))
+            workers = stack.enter_context(_Workers(pipeline.pid))
+            self._await_state("pipeline", "streaming")
+            self._insert(rows)
+            last = self._sql(f"UPDATE {common.TABLE} SET note = '' WHERE id = 1 RETURNING pg_current_wal_lsn()::text")
+            self._await_applied(LSN.parse(last[0][0]))
+            return max(workers.peak, _peak(pipeline.pid))
+
+    def _insert(self, rows: int) -> int:
+        """One transaction of so many rows; a position behind it."""
+        self._sql(f"INSERT INTO {common.TABLE} SELECT {common.ROWS} FROM generate_series(11::bigint, {rows}) AS i")
+        return LSN.parse(self._sql("SELECT pg_current_wal_lsn()::text")[0][0])
 
     def logged(self, load: Load) -> tuple[float, int]:
         """Seconds from the last COMMIT until all is durable in the change log, and the capture's peak memory."""
