@@ -27,8 +27,8 @@ def status(config: Config, as_json: _Json = False) -> None:
 
     That is: no slot, publication or log, a slot that is lost or idle, a capture or pipeline that does not run, waits or
     failed, a table that is quarantined or that `verify` found to differ, a lake that is more than ten minutes behind.
-    Each has its sentence. Code 75 says that nothing is wrong and the lake is not kept up yet: Spark is being started, or
-    the first snapshot is read; so `until wal2lake status; do sleep 5; done` waits for that.
+    Each has its sentence. Code 75 says that nothing is wrong and the lake is not kept up yet: Spark is being started,
+    or the first snapshot is read; so `until wal2lake status; do sleep 5; done` waits for that.
     """
     from wal2lake.monitor.status import read_status  # noqa: PLC0415 - the core installs without Arrow and Spark
 
