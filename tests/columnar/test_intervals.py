@@ -10,7 +10,8 @@ import pytest
 from tests.columnar.stream import batch
 from wal2lake.columnar.buffer import PgoutputDecodeError
 from wal2lake.columnar.changes import decode_changes
-from wal2lake.columnar.types import EDITION, INTERVAL, TableSchema, TypeRules, column_type, spark_ddl
+from wal2lake.columnar.type_table import EDITION, INTERVAL
+from wal2lake.columnar.types import TableSchema, TypeRules, column_type, spark_ddl
 from wal2lake.errors import UnrepresentableError
 from wal2lake.pgoutput.codec import write_message
 from wal2lake.pgoutput.messages import Insert

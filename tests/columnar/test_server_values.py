@@ -16,7 +16,8 @@ from tests.columnar.catalog import ARRAYS_OF_SERVER
 from tests.columnar.stream import SESSION, LogRow, batch, peek, schemas
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows
-from wal2lake.columnar.types import ARRAY_TYPES, EDITION, FIRST_EDITION, TableSchema, TypeRules
+from wal2lake.columnar.type_table import ARRAY_TYPES, EDITION, FIRST_EDITION
+from wal2lake.columnar.types import TableSchema, TypeRules
 from wal2lake.errors import UnrepresentableError
 from wal2lake.testing.embedded import EmbeddedPostgres
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tests.columnar.catalog import ARRAYS_OF_SERVER
-from wal2lake.columnar.types import ARRAY_TYPES, ColumnType, TableSchema, column_type, spark_ddl
+from wal2lake.columnar.type_table import ARRAY_TYPES
+from wal2lake.columnar.types import ColumnType, TableSchema, column_type, spark_ddl
 
 
 def numeric_typmod(precision: int, scale: int) -> int:

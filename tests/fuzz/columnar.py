@@ -17,7 +17,8 @@ from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows, walk
 from wal2lake.columnar.decoders import text_decoder
 from wal2lake.columnar.tuples import AS_BINARY, decode_field
-from wal2lake.columnar.types import EDITION, TableColumn, TableSchema, TypeRules, column_type
+from wal2lake.columnar.type_table import EDITION
+from wal2lake.columnar.types import TableColumn, TableSchema, TypeRules, column_type
 from wal2lake.errors import ProtocolError, SchemaChangeError, UnrepresentableError
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.options import PgoutputOptions

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipeline.conftest import Site
 from wal2lake.columnar.cells import ShapeError
-from wal2lake.columnar.types import EDITION, INTERVAL
+from wal2lake.columnar.type_table import EDITION, INTERVAL
 from wal2lake.errors import Wal2LakeError
 from wal2lake.tables import column_types
 from wal2lake.tables.asking import ask

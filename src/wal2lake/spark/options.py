@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wal2lake.columnar.types import EDITION, FIRST_EDITION, TypeRules
+from wal2lake.columnar.type_table import EDITION, FIRST_EDITION
+from wal2lake.columnar.types import TypeRules
 from wal2lake.errors import ConfigError
 from wal2lake.lsn import LSN
 from wal2lake.names import split_qualified

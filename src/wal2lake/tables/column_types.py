@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.local import storage_at
-from wal2lake.columnar.types import EDITION, NO_TYPMOD, TypeRules
+from wal2lake.columnar.type_table import EDITION
+from wal2lake.columnar.types import NO_TYPMOD, TypeRules
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import published_tables
