@@ -85,6 +85,8 @@ def test_the_tutorial(server: EmbeddedPostgres, wheels: Path, tmp_path: Path) ->
         def verify(_: Shown, text: str) -> None:
             shell.type(text)
             follow(to_run("docs/verify.md"), shell, ours={"shop.orders": "public.orders"})
+            follow(to_run("docs/reading.md", "sh"), shell)
+            assert "USING DELTA LOCATION" in (tmp_path / "tables.sql").read_text()
 
         def drop(_: Shown, text: str) -> None:
             shell.end(RUN)

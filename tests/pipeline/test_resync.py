@@ -149,7 +149,17 @@ def test_the_commands(renamed: Site) -> None:
     assert json.loads(asked.stdout) == {"resync": ["public.t"]}
     assert "by the pipeline that runs" in asked.stderr
     assert "public.t" in run(app, ["tables", *flags]).stdout
-    wrong = [["--retry"], ["--all"], ["public.x"], ["--retry", "public.x"], ["--retry", "--skip", "--all"]]
+    place = f"{site.config.lake.path}/public/other"
+    assert f"`public`.`other` USING DELTA LOCATION '{place}';" in run(app, ["tables", "--sql", "spark", *flags]).stdout
+    wrong = [
+        ["--sql", "spark", "--skip"],
+        ["--catalog", "x"],
+        ["--retry"],
+        ["--all"],
+        ["public.x"],
+        ["--retry", "public.x"],
+        ["--retry", "--skip", "--all"],
+    ]
     for words in wrong:
         assert isinstance(run(app, ["tables", *words, *flags]).exception, ConfigError), words
     with pytest.raises(ConfigError, match=r"knows no table public\.x.*public\.other, public\.t"):

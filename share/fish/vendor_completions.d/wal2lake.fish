@@ -186,6 +186,8 @@ complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l resync -d 'Read tables anew, as `wal2lake resync`'
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l skip -d 'Leave tables out for good, until --retry or --resync'
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l all -d 'All tables that the pipeline knows'
+complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l sql -x -a 'spark trino athena duckdb' -d 'Print statements that make the lake\'s tables known to an engine or a catalog'
+complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l catalog -x -d 'With --sql: what the tables\' names begin with'
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l json -d 'Print the result as JSON'
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l config -s c -rF -d 'The configuration file; wal2lake.toml where there is one'
 complete -c wal2lake -n '__fish_seen_subcommand_from tables; and not __fish_seen_subcommand_from log slots' -l dsn -x -d 'The source, as libpq says it; else PGHOST, PGSERVICE and the other PG* variables'

@@ -12,6 +12,7 @@ from wal2lake.cli.options import with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
+from wal2lake.tables.statements import Dialect, statements
 
 if TYPE_CHECKING:
     from wal2lake.changelog.requests import Wish
@@ -29,6 +30,11 @@ def tables(
     resync: Annotated[bool, typer.Option("--resync", help="Read tables anew, as `wal2lake resync`.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="Leave tables out for good, until --retry or --resync.")] = False,
     all_: _All = False,
+    sql: Annotated[
+        Dialect | None,
+        typer.Option("--sql", help="Print statements that make the lake's tables known to an engine or a catalog."),
+    ] = None,
+    catalog: Annotated[str, typer.Option("--catalog", help="With --sql: what the tables' names begin with.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """How each table stands, by what is durable about it; or have some tried again, read anew or left out.
@@ -38,11 +44,16 @@ def tables(
 
     Example: wal2lake tables --retry shop.orders
     """
+    if sql is None and catalog:
+        raise ConfigError("--catalog has no effect without --sql.")
     flags: dict[Wish, bool] = {"retry": retry, "resync": resync, "skip": skip}
     wishes = [wish for wish, given in flags.items() if given]
-    if len(wishes) > 1:
-        raise ConfigError(f"--{wishes[0]} and --{wishes[1]} exclude each other.")
-    if wishes:
+    several = [*wishes, *(["sql"] if sql else [])]
+    if len(several) > 1:
+        raise ConfigError(f"--{several[0]} and --{several[1]} exclude each other.")
+    if sql:
+        _print_statements(config, names or [], sql, catalog, as_json)
+    elif wishes:
         _ask(config, names or [], wishes[0], all_, as_json)
     elif all_:
         raise ConfigError("--all has no effect on a list.", hint="Add --retry, --resync or --skip.")
@@ -119,3 +130,16 @@ def _list(config: Config, names: list[str], as_json: bool) -> None:
     for row in found:
         table.add_row(row.table, row.state, row.since, str(row.needs_lsn or ""), row.reason)
     console.print(table)
+
+
+def _print_statements(config: Config, names: list[str], dialect: Dialect, catalog: str, as_json: bool) -> None:
+    from wal2lake.tables.listing import lake_tables  # noqa: PLC0415
+
+    made = list(statements(lake_tables(config, names), dialect, catalog))
+    if as_json:
+        print_json(made)
+        return
+    for statement in made:
+        console.out(statement, highlight=False)
+    if not made:
+        say("No table is in the lake yet.")

@@ -1,9 +1,9 @@
-"""How the tables stand, by their documents alone: any process may read them, whether the pipeline runs or not."""
+"""How the tables stand, by their documents alone, and which the lake has: whether the pipeline runs or not."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ from wal2lake.errors import LogCorruptError
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.tables.asking import chosen_tables
+from wal2lake.tables.statements import LakeTable
 from wal2lake.tables.table_folder import TableFolder
+from wal2lake.tables.target import Target
 
 if TYPE_CHECKING:
     from wal2lake.config import Config
@@ -51,6 +53,15 @@ def list_tables(config: Config, names: Sequence[str] = ()) -> ListedTables:
     storage, pipeline = ChangeLog.open(config.log.path).storage, config.pipeline.name
     chosen = chosen_tables(config, storage, names)
     return ListedTables(_looked_at(qualified(*table), TableFolder(storage, pipeline, *table)) for table in chosen)
+
+
+def lake_tables(config: Config, names: Sequence[str] = ()) -> Iterator[LakeTable]:
+    """Those of them that have a table in the lake. Raises as ``list_tables``, and SinkError."""
+    storage = ChangeLog.open(config.log.path).storage
+    for namespace, name in chosen_tables(config, storage, names):
+        sink = Target.of(config, namespace, name).sink()
+        if sink.state() is not None:
+            yield LakeTable(namespace, name, sink.uri)
 
 
 def _looked_at(name: str, folder: TableFolder) -> ListedTable:

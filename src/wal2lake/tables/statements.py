@@ -1,0 +1,70 @@
+"""The lake's tables as SQL statements that make them known to an engine or a catalog, each in its own dialect.
+
+The rule: a name or a place is quoted as its dialect quotes it, whatever is in it. Nothing is run here.
+
+Source: Spark SQL reference, "CREATE TABLE" and "String literal"; Amazon Athena, "Query Delta Lake tables"; Trino,
+"Delta Lake connector", register_table; DuckDB, "Delta extension".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Dialect(StrEnum):
+    """Of whom the statements are understood. ``spark`` is Databricks', Unity Catalog's and a Hive metastore's too."""
+
+    SPARK = "spark"
+    TRINO = "trino"
+    ATHENA = "athena"
+    DUCKDB = "duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table's schema and name, and where it lies: a URL, or the absolute path of a folder."""
+
+    namespace: str
+    name: str
+    place: str
+
+
+def statements(tables: Iterable[LakeTable], dialect: Dialect, catalog: str = "") -> Iterator[str]:
+    """A schema's statement before those of its tables; each ends with a semicolon. ``catalog``: what the names begin
+    with, '' where the session's own is meant."""
+    above = [catalog] if catalog else []
+    schemas: set[str] = set()
+    for table in tables:
+        schema = [*above, table.namespace]
+        if table.namespace not in schemas:
+            schemas.add(table.namespace)
+            yield f"CREATE SCHEMA IF NOT EXISTS {_name(dialect, schema)};"
+        yield f"{_known(dialect, schema, table)};"
+
+
+def _known(dialect: Dialect, schema: list[str], table: LakeTable) -> str:
+    name, place = _name(dialect, [*schema, table.name]), _text(dialect, table.place)
+    match dialect:
+        case Dialect.SPARK:
+            return f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION {place}"
+        case Dialect.ATHENA:
+            return f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} LOCATION {place} TBLPROPERTIES ('table_type' = 'DELTA')"
+        case Dialect.DUCKDB:
+            return f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM delta_scan({place})"
+        case Dialect.TRINO:
+            own = _name(dialect, [*schema[:-1], "system", "register_table"])
+            named = {"schema_name": table.namespace, "table_name": table.name, "table_location": table.place}
+            return f"CALL {own}({', '.join(f'{key} => {_text(dialect, value)}' for key, value in named.items())})"
+
+
+def _name(dialect: Dialect, parts: list[str]) -> str:
+    mark = "`" if dialect in (Dialect.SPARK, Dialect.ATHENA) else '"'
+    return ".".join(mark + part.replace(mark, mark * 2) + mark for part in parts)
+
+
+def _text(dialect: Dialect, text: str) -> str:
+    if dialect in (Dialect.SPARK, Dialect.ATHENA):  # where a backslash is not itself
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + text.replace("'", "''") + "'"
