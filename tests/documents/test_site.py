@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +19,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 _CODE = re.compile(r"^```.*?^```|^    .*?$|`[^`\n]+`", re.S | re.M)
 _LINK = re.compile(r"\[(?:[^\]]*)\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.S | re.M)
 _FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?((?:https?:)?//[^"'> ]+)""")
 
 
@@ -55,6 +58,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), f"{page}: {link}"
         inside = DOCS in target.resolve().parents or DOCS not in page.parents
         assert inside, f"{page}: {link} is not part of the site"
+
+
+def test_what_an_index_shows_is_the_readme_without_dead_links() -> None:
+    spec = spec_from_file_location("describe", ROOT / "scripts" / "describe.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    metadata: dict[str, Any] = {}
+    module.CustomMetadataHook(str(ROOT), {}).update(metadata)
+    text, readme = metadata["readme"]["text"], (ROOT / "README.md").read_text()
+    links = [link for link in _LINK.findall(readme) if not link.startswith(("https://", "#"))]
+    assert len(links) > 20 and all(link in text for link in links)
+    assert [link for link in _LINK.findall(text) if not link.startswith(("https://", "#"))] == []
+    assert _FENCE.findall(text) == _FENCE.findall(readme), "what is shown to be typed stays as it is"
 
 
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
