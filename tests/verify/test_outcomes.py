@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -16,11 +19,15 @@ from pyspark.sql import SparkSession
 
 from tests.verify.lakes import INT32, Shop
 from tests.waiting import eventually
+from wal2lake.changelog.events import read_events
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.tables import TableDocuments
 from wal2lake.config import Config
 from wal2lake.errors import PublicationError, VerifyError
 from wal2lake.lsn import LSN
+from wal2lake.monitor import notebook
+from wal2lake.monitor.notebook import Comparing
+from wal2lake.monitor.verified import read_verified
 from wal2lake.tables.state import Quarantine, TableState
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.verify import VerifyReport, verify
@@ -81,15 +88,33 @@ def shop(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def report(shop: Outcomes, spark: SparkSession) -> VerifyReport:
+def shown() -> list[Comparing]:
+    """What a notebook had in its one place, one after another."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def report(shop: Outcomes, spark: SparkSession, shown: list[Comparing]) -> VerifyReport:
+    """As a notebook has it; its display is IPython's as far as that is used."""
+
+    def display(picture: Comparing, *, display_id: bool) -> SimpleNamespace:
+        assert display_id
+        shown.append(picture)
+        return SimpleNamespace(update=shown.append)
+
     shop.know("left")
     shop.know("equal")
     shop.quarantine("quarantined", "A column was renamed.")
     shop.quarantine("unseen", "It cannot be read.")
     shop.quarantine("skipped", "Somebody wants it so.", skipped=True)
     shop.sign_of_life()
+    ipython: Any = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    displays: Any = SimpleNamespace(display=display)
     began = time.monotonic()
-    found = verify(shop.of_role, spark, timeout_s=600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "IPython", ipython)
+        patch.setitem(sys.modules, "IPython.display", displays)
+        found = notebook.verify(shop.of_role, spark, timeout_s=600)
     assert time.monotonic() - began < 300, "it waited for tables that are left out"
     return found
 
@@ -118,6 +143,19 @@ def test_each_table_has_its_outcome(report: VerifyReport, name: str, outcome: st
         assert re.search(says, finding)
     told = {table["name"]: table["outcome"] for table in json.loads(report.to_json())["tables"]}
     assert told[name] == outcome
+
+
+@pytest.mark.spark
+def test_a_notebook_sees_how_far_it_is_and_what_it_found_is_left_for_all(
+    shop: Outcomes, report: VerifyReport, shown: list[Comparing]
+) -> None:
+    shares = [picture.share for picture in shown if not picture.said]
+    assert (shares[0], shares[-1], shares == sorted(shares)) == (0.0, 1.0, True) and 0.5 in shares
+    assert "comparing: 50%" in Comparing(0.5, "<b>")._repr_html_() and "<b>" not in Comparing(0.5, "<b>")._repr_html_()
+    verified, (event,) = read_verified(shop.config.log.path), read_events(shop.config.log.path, kinds={"verified"})
+    assert verified is not None and verified.state == "done"
+    assert list(verified.tables) == [str(table) for table in report.tables]
+    assert (event.level, event.values["equal"]) == ("error", 1)
 
 
 @pytest.mark.spark

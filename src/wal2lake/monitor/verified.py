@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from wal2lake.changelog.documents import parsing, read_document, write_document
+from wal2lake.changelog.events import Events, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.status import reason_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from wal2lake.verify.report import VerifyReport
 
 _MOST_RANGES = 20  # kept of a table
+_NAMED = 5  # of the tables that are not equal
 _ROLE = "verify"
 _LOCK = f"{STATUS}/.verify"
 
@@ -159,7 +161,7 @@ class VerifyRecord:
                 raise
 
     def found(self, report: VerifyReport, *, whole: bool) -> None:
-        """``whole``: all tables were compared, so others are no more."""
+        """Keep it, and tell of it as an event. ``whole``: all tables were compared, so others are no more."""
         told = json.loads(report.to_json())
         now = time.time()
         results = {
@@ -176,6 +178,7 @@ class VerifyRecord:
         different = self._differences(report, now, whole=whole)
         self._now = Verified("done", now, now - self._began, "", *told_of, tables, different)
         self._write()
+        _tell(self._config, report)
 
     def _differences(self, report: VerifyReport, now: float, *, whole: bool) -> dict[str, Difference]:
         """What is known after ``report``. Which rows were compared is looked up behind the comparison: if they were
@@ -198,3 +201,16 @@ class VerifyRecord:
             return
         with suppress(Wal2LakeError, OSError):  # a full disk is no reason to prove nothing
             self._storage.note(status_document(_ROLE), write_document(asdict(self._now)))
+
+
+def _tell(config: Config, report: VerifyReport) -> None:
+    """What verify found is an event."""
+    bad = [str(table) for table in report.tables if not table.ok]
+    equal = sum(table.outcome == "equal" for table in report.tables)
+    text = f"At {report.lsn}, {equal} of {len(report.tables)} tables are equal to their source."
+    if bad:
+        more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+        text += f" Not so: {', '.join(bad[:_NAMED])}{more}."
+    level: Level = "info" if report.ok else "error"
+    events = Events(config.log.path, "verify", config.pipeline.name)
+    events.record("verified", text, level=level, lsn=report.lsn, equal=equal, not_equal=len(bad))

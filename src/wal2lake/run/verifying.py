@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from rich.console import Console
 from rich.table import Table
 
-from wal2lake.changelog.events import Events, Level
 from wal2lake.config import Config
 from wal2lake.monitor.verified import VerifyRecord
 from wal2lake.spark.session import build_session
@@ -17,7 +16,6 @@ from wal2lake.verify import VerifyReport, chosen_tables, verify
 from wal2lake.verify.report import HEADINGS
 
 _MOST_FINDINGS = 20
-_NAMED = 5  # of the tables that are not equal
 _TICK_S = 0.1
 
 
@@ -41,21 +39,7 @@ def verify_lake(config: Config, console: Console, tables: Sequence[str] | None =
         finally:
             session.stop()
         record.found(report, whole=tables is None)
-    _tell(config, report)
     return report
-
-
-def _tell(config: Config, report: VerifyReport) -> None:
-    """What verify found is an event."""
-    bad = [str(table) for table in report.tables if not table.ok]
-    equal = sum(table.outcome == "equal" for table in report.tables)
-    text = f"At {report.lsn}, {equal} of {len(report.tables)} tables are equal to their source."
-    if bad:
-        more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-        text += f" Not so: {', '.join(bad[:_NAMED])}{more}."
-    level: Level = "info" if report.ok else "error"
-    events = Events(config.log.path, "verify", config.pipeline.name)
-    events.record("verified", text, level=level, lsn=report.lsn, equal=equal, not_equal=len(bad))
 
 
 def verify_beside(config: Config, console: Console, tick: Callable[[], object]) -> VerifyReport:

@@ -61,16 +61,18 @@ def verify(
     timeout_s: float = 60.0,
     range_rows: int = RANGE_ROWS,
     say: Callable[[str], None] = lambda _: None,
+    show: Callable[[float], object] = lambda _: None,
 ) -> VerifyReport:
     """Compare the published tables (or only ``tables``, as schema.name) with the lake.
 
     Waits for the pipeline as long as it makes progress within ``timeout_s``. ``range_rows`` is about how many rows a
-    key range holds. ``say`` is told what is waited for. Differences are in the report; raises ConfigError (append
+    key range holds. ``say`` is told what is waited for, ``show`` which share of the tables is digested on both sides, 0
+    to 1; it begins again with each snapshot. Differences are in the report; raises ConfigError (append
     mode, no log, an unknown table), PublicationError for a publication without tables, VerifyError when no snapshot
     fits or a prepared transaction keeps it from being taken, and what the source refuses as a whole.
     """
     published = chosen_tables(config, tables)
-    job = _Job(config, verify_session(spark), ChangeLog.open(config.log.path), tables, timeout_s, range_rows, say)
+    job = _Job(config, verify_session(spark), ChangeLog.open(config.log.path), tables, timeout_s, range_rows, say, show)
     job.await_snapshots(published)
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -122,6 +124,7 @@ class _Job:
     timeout_s: float
     range_rows: int
     say: Callable[[str], None]
+    show: Callable[[float], object]
     first: list[str] = field(default_factory=list)  # tables that moved before they were read, the last one first
 
     def await_snapshots(self, tables: Sequence[PublishedTable]) -> None:
@@ -155,7 +158,7 @@ class _Job:
                 return None
             compare = partial(self._attempted, snapshot, partial(self._compare, snapshot, digests, notes), last)
             results = [
-                *self._for_each(tables, compare, _WORKERS, snapshot).values(),
+                *self._for_each(tables, compare, _WORKERS, snapshot, done=0.5).values(),
                 *self._unpublished(snapshot, published),
             ]
         report = VerifyReport(snapshot.lsn, sorted(results, key=str))
@@ -209,8 +212,11 @@ class _Job:
         work: Callable[[PublishedTable], T],
         threads: int,
         snapshot: SourceSnapshot,
+        *,
+        done: float = 0.0,
     ) -> dict[str, T]:
-        """What ``work`` makes of each table, by name, begun in this order.
+        """What ``work``, which is the other half where one is ``done``, makes of each table, by name, begun in this
+        order.
 
         Whatever ends it early, the first failure or Ctrl-C, ends what has begun on either side.
         """
@@ -218,8 +224,9 @@ class _Job:
         with ThreadPoolExecutor(threads, initializer=context.addJobTag, initargs=(tag,)) as pool:
             begun = {str(table): pool.submit(work, table) for table in tables}
             try:
-                for future in as_completed(begun.values()):
+                for number, future in enumerate(as_completed(begun.values()), 1):
                     future.result()
+                    self.show(done + number / len(begun) / 2)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 context.cancelJobsWithTag(tag)
