@@ -31,10 +31,6 @@ class Documented:
     documented: frozenset[str]
 
     @property
-    def whole(self) -> bool:
-        return self.existing == self.documented
-
-    @property
     def difference(self) -> list[str]:
         return sorted(self.existing ^ self.documented)
 
