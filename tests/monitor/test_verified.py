@@ -145,6 +145,17 @@ def test_a_table_that_was_not_compared_is_not_found_equal(
     assert found(log) == (DIFFERENT if stays else [])
 
 
+def test_of_two_at_once_each_leaves_its_differences(log: str) -> None:
+    """One may be the page's, of all tables, and one somebody's of a single table."""
+    first, second = VerifyRecord(of(log)), VerifyRecord(of(log))
+    with first.recording(), second.recording():
+        second.found(VerifyReport(LSN_, (result("b", RANGE),)), whole=False)
+        assert (found(log), read(log).state) == (DIFFERENT, "running")
+        first.said("Waiting for the lake.")
+        first.found(VerifyReport(LSN_, (result("a"),)), whole=False)
+    assert (found(log), read(log).state, list(read(log).tables)) == (DIFFERENT, "done", ["shop.a"])
+
+
 def test_a_verify_that_ends_without_a_result_proves_nothing(log: str, differs: TableFolder) -> None:
     with pytest.raises(VerifyError), VerifyRecord(of(log)).recording():
         raise VerifyError("No snapshot fits.")

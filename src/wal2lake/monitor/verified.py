@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from wal2lake.changelog.documents import parsing, read_document, write_document
@@ -130,7 +130,7 @@ def _state(config: Config, namespace: str, name: str) -> TableState | None:
 
 
 class VerifyRecord:
-    """Writes it while a run goes on. Of several at once the first one is recorded."""
+    """Writes it while a run goes on. Of several at once the first one is recorded; of the others that they differed."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -138,7 +138,7 @@ class VerifyRecord:
         self._holds = False
         self._began = time.time()
         before = read_verified(config.log.path) or Verified()
-        self._now = Verified(ts=self._began, tables=before.tables, differences=before.differences)
+        self._now = Verified(ts=self._began, tables=before.tables)
 
     def said(self, text: str) -> None:
         """What it waits for."""
@@ -175,16 +175,17 @@ class VerifyRecord:
         }
         tables = results if whole else self._now.tables | results
         told_of = told["ok"], told["lsn"], told["note"]
-        different = self._differences(report, now, whole=whole)
-        self._now = Verified("done", now, now - self._began, "", *told_of, tables, different)
-        self._write()
+        self._now = Verified("done", now, now - self._began, "", *told_of, tables)
+        self._write(lambda before: self._differences(before, report, now, whole=whole))
         _tell(self._config, report)
 
-    def _differences(self, report: VerifyReport, now: float, *, whole: bool) -> dict[str, Difference]:
-        """What is known after ``report``. Which rows were compared is looked up behind the comparison: if they were
-        exchanged meanwhile, the finding stays until somebody compares again."""
+    def _differences(
+        self, before: Mapping[str, Difference], report: VerifyReport, now: float, *, whole: bool
+    ) -> dict[str, Difference]:
+        """What is known after ``report`` and was known ``before``. Which rows were compared is looked up behind the
+        comparison: if they were exchanged meanwhile, the finding stays until somebody compares again."""
         names = {str(result) for result in report.tables}
-        kept = {name: found for name, found in self._now.differences.items() if not whole or name in names}
+        kept = {name: found for name, found in before.items() if not whole or name in names}
         for result in report.tables:
             if result.outcome == "different":
                 plan_id = _plan_id(_state(self._config, result.namespace, result.name))
@@ -196,11 +197,15 @@ class VerifyRecord:
                 kept.pop(str(result), None)
         return kept
 
-    def _write(self) -> None:
-        if not self._holds:
+    def _write(self, change: Callable[[dict[str, Difference]], dict[str, Difference]] | None = None) -> None:
+        """Say how it stands, beside the differences that are known by now, to which others may have added."""
+        if not self._holds and change is None:
             return
+        there = read_verified(self._config.log.path) or self._now
+        known = there.differences if change is None else change(there.differences)
+        said = replace(self._now if self._holds else there, differences=known)
         with suppress(Wal2LakeError, OSError):  # a full disk is no reason to prove nothing
-            self._storage.note(status_document(_ROLE), write_document(asdict(self._now)))
+            self._storage.note(status_document(_ROLE), write_document(asdict(said)))
 
 
 def _tell(config: Config, report: VerifyReport) -> None:
