@@ -199,7 +199,7 @@ def test_the_log_its_consumers_and_single_tables(shop: Site, server: EmbeddedPos
     log.release("old_name", log.start_lsn)
     end = {"0/1A2B3C4": str(log.last_end_lsn)}
     with Shell(tmp_path, server, **variables(shop, server)) as shell:
-        for page in ("docs/changelog.md", "docs/schema-changes.md"):
+        for page in ("docs/changelog.md", "docs/schema-changes.md", "docs/reading.md"):
             follow(to_run(page, "sh"), shell)
         items = [item for item in to_run("docs/plugins.md", "sh") if "log decode" in item.text]
         follow(items, shell, ours=end)
