@@ -150,6 +150,19 @@ def create(target: Path, *parts: bytes | memoryview) -> bool:
 
 
 @contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """What the block writes is ``target``, in one step, when it ends; not durably: a crash may leave it torn. When it
+    fails what was there stands."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{ASIDE}")
+    try:
+        with open(aside, "wb") as file:
+            yield file
+        os.replace(aside, target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
 def _aside(target: Path, parts: tuple[bytes | memoryview, ...], durable: bool) -> Iterator[Path]:
     """A file beside ``target`` that holds ``parts``; what the block leaves of it goes."""
     aside = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}{ASIDE}")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from wal2lake.deltadv.bitmap import VectorError
+from wal2lake.deltadv.bitmap import VectorError, marked
 from wal2lake.deltadv.log import DataFile, commit, data_files, feature_actions
 from wal2lake.deltadv.vectors import read_vector, write_vectors
 
@@ -47,7 +47,7 @@ def mark(folder: Path, positions: list[int]) -> None:
     """Mark these rows of the table's only file, in a commit of its own."""
     table, files = DeltaTable(folder), files_of(folder)
     [of] = data_files(files, table.version()).values()
-    vectors, _ = write_vectors(files, {of.path: np.array(positions)})
+    vectors, _ = write_vectors(files, {of.path: marked(np.array(positions))})
     actions = [{"commitInfo": {"timestamp": 0}}, *enabling(table), of.removed(1, True)]
     assert commit(folder, table.version() + 1, [*actions, of.marked(vectors[of.path], True)])
 
@@ -64,7 +64,7 @@ def by_delta_rs(table: DeltaTable) -> dict[str, list[int]]:
 def by_us(folder: Path, version: int) -> dict[str, list[int]]:
     files = files_of(folder)
     named = data_files(files, version)
-    return {path: [] if of.vector is None else read_vector(files, of.vector).tolist() for path, of in named.items()}
+    return {path: [] if of.vector is None else list(read_vector(files, of.vector)) for path, of in named.items()}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -86,9 +86,9 @@ def test_a_log_with_vectors_is_read_as_delta_rs_reads_it(tmp_path: Path, seed: i
             table.delete(f"id = {rng.randrange(ROWS)}")
         else:
             of = named[rng.choice(sorted(named))]
-            held = [] if of.vector is None else read_vector(files, of.vector).tolist()
+            held = [] if of.vector is None else list(read_vector(files, of.vector))
             positions = np.array(sorted({*held, *rng.sample(range(of.rows or 0), 7)}))
-            vectors, _ = write_vectors(files, {of.path: positions})
+            vectors, _ = write_vectors(files, {of.path: marked(positions)})
             come = [of.marked(vectors[of.path], True)] if what == "mark" or len(named) == 1 else []
             actions = [{"commitInfo": {"timestamp": 0}}, *enabling(table), of.removed(1, True), *come]
             assert commit(tmp_path, table.version() + 1, actions)
@@ -132,15 +132,15 @@ def test_a_marked_file_keeps_what_the_log_said_of_it(tmp_path: Path) -> None:
     add |= {"stats": json.dumps({"numRecords": 3, "minValues": {"id": 1}}), "tags": {"x": "y"}}
     file = DataFile.of(add)
     assert (file.path, file.rows) == ("a b.parquet", 3)
-    vectors, _ = write_vectors(files_of(tmp_path), {"a b.parquet": np.array([1])})
-    marked = file.marked(vectors["a b.parquet"], True)["add"]
-    assert json.loads(marked["stats"]) == {"numRecords": 3, "minValues": {"id": 1}, "tightBounds": False}
-    assert marked["tags"] == {"x": "y"} and marked["dataChange"] is True
+    vectors, _ = write_vectors(files_of(tmp_path), {"a b.parquet": marked(np.array([1]))})
+    said = file.marked(vectors["a b.parquet"], True)["add"]
+    assert json.loads(said["stats"]) == {"numRecords": 3, "minValues": {"id": 1}, "tightBounds": False}
+    assert said["tags"] == {"x": "y"} and said["dataChange"] is True
     assert file.removed(7, True)["remove"] == {
         **{"path": "a%20b.parquet", "deletionTimestamp": 7, "dataChange": True, "extendedFileMetadata": True},
         **{"partitionValues": {}, "size": 9},
     }
-    assert DataFile.of(marked).removed(7, True)["remove"]["deletionVector"] == vectors["a b.parquet"].action()
+    assert DataFile.of(said).removed(7, True)["remove"]["deletionVector"] == vectors["a b.parquet"].action()
 
 
 def test_a_log_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

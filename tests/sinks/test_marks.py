@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -260,6 +261,9 @@ def test_a_table_that_has_vectors_is_read_with_them_when_none_are_made_any_more(
 
 
 STEPS: dict[str, tuple[str, bool]] = {
+    "before an index": ("wal2lake.sinks.key_indexes.write_index", False),
+    "amid an index": ("wal2lake.sinks.key_index._checksum", False),
+    "behind an index": ("wal2lake.sinks.key_indexes.write_index", True),
     "before the vectors": ("wal2lake.sinks.delta.write_vectors", False),
     "before the commit": ("wal2lake.sinks.commit_log.commit", False),
     "behind the commit": ("wal2lake.sinks.commit_log.commit", True),
@@ -274,7 +278,9 @@ def test_an_end_amid_a_commit_leaves_orphans_at_most(
     """Killed: nothing is tidied up. What was applied is applied once, and what was not is applied again."""
     filled.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
     before = {path.name for path in Path(filled.uri).iterdir()}
+    shutil.rmtree(Path(filled.uri, "_wal2lake"))
     name, behind = STEPS[step]
+    committed = step == "behind the commit"
     module, _, function = name.rpartition(".")
     real: Callable[..., Any] = getattr(__import__(module, fromlist=[function]), function)
 
@@ -291,13 +297,13 @@ def test_an_end_amid_a_commit_leaves_orphans_at_most(
         with pytest.raises(KeyboardInterrupt):
             filled.merge(batch, 13, 12)
     expected = sorted([*(row for row in ROWS if row[0] not in (2, 3, 4)), (3, "x", "y", "z")])
-    assert sorted(read(filled)) == (expected if behind else sorted(row for row in ROWS if row[0] != 2))
+    assert sorted(read(filled)) == (expected if committed else sorted(row for row in ROWS if row[0] != 2))
     left = {path.name for path in Path(filled.uri).iterdir()} - before
-    assert bool(left) == (killed or behind)
+    assert bool(left) == ((killed or committed) and "index" not in step)
     again = marking(filled.uri)
     state = again.state()
     assert state is not None
-    assert state.applied_lsn == (13 if behind else 12)
+    assert state.applied_lsn == (13 if committed else 12)
     again.merge(batch, 13, 12)
     assert sorted(read(again)) == expected
     for _ in range(2):  # what the first one writes anew leaves a past of its own
@@ -306,6 +312,7 @@ def test_an_end_amid_a_commit_leaves_orphans_at_most(
     assert sorted(read(again)) == expected
     assert vectors_on_disk(again) == live_vectors(again)
     assert {path.name for path in Path(again.uri).glob("*.parquet")} == set(named(again))
+    assert {path.name for path in Path(again.uri, "_wal2lake").iterdir()} <= {f"{path}.keys" for path in named(again)}
 
 
 def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from wal2lake.deltadv import base85, bitmap
-from wal2lake.deltadv.bitmap import Positions, VectorError
+from wal2lake.deltadv.bitmap import Marked, VectorError
 
 LARGEST: Final = 1 << 30  # bytes of one vector; more can only be damage
 _FORM: Final = b"\x01"
@@ -85,7 +85,7 @@ def place_of(path: str) -> str | None:
     return None if found is None or "/" in path else base85.encode(uuid.UUID(found[1]).bytes)
 
 
-def write_vectors(files: Any, marked: Mapping[str, Positions]) -> tuple[dict[str, Vector], str]:
+def write_vectors(files: Any, marked: Mapping[str, Marked]) -> tuple[dict[str, Vector], str]:
     """A vector for each data file of ``marked``, and the path of the new file, not flushed, that holds them all.
 
     ``files``: the ``pyarrow.fs`` file system of the table's folder. None is put into the log, where some readers do not
@@ -97,9 +97,9 @@ def write_vectors(files: Any, marked: Mapping[str, Positions]) -> tuple[dict[str
     try:
         with files.open_output_stream(name) as stream:
             stream.write(_FORM)
-            for path, positions in marked.items():
-                data, offset = bitmap.encode(positions), stream.tell()
-                vectors[path] = Vector("u", base85.encode(identifier.bytes), len(data), len(positions), offset)
+            for path, rows in marked.items():
+                data, offset = bitmap.encode(rows), stream.tell()
+                vectors[path] = Vector("u", base85.encode(identifier.bytes), len(data), len(rows), offset)
                 stream.write(_LENGTH.pack(len(data)) + data + _CHECKSUM.pack(zlib.crc32(data)))
     except BaseException:  # what nobody will ever name must not keep a full disk full
         if files.get_file_info(name).type == pa.fs.FileType.File:
@@ -108,15 +108,12 @@ def write_vectors(files: Any, marked: Mapping[str, Positions]) -> tuple[dict[str
     return vectors, name
 
 
-def read_vector(files: Any, vector: Vector) -> Positions:
-    """int64[cardinality]: the positions of the rows that are gone, rising.
-
-    Raises VectorError when it is damaged or not what the log says of it, and OSError.
-    """
-    positions = bitmap.decode(_inline(vector) if vector.storage == "i" else _in_file(files, vector))
-    if len(positions) != vector.cardinality:
-        raise VectorError(f"A deletion vector marks {len(positions)} rows, and the log says {vector.cardinality}.")
-    return positions
+def read_vector(files: Any, vector: Vector) -> Marked:
+    """The rows that are gone. Raises VectorError when it is damaged or not what the log says of it, and OSError."""
+    rows = bitmap.decode(_inline(vector) if vector.storage == "i" else _in_file(files, vector))
+    if len(rows) != vector.cardinality:
+        raise VectorError(f"A deletion vector marks {len(rows)} rows, and the log says {vector.cardinality}.")
+    return rows
 
 
 def _inline(vector: Vector) -> bytes:

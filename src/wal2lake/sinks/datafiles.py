@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -136,19 +138,40 @@ def _string_bounds(low: str, high: str) -> tuple[str, str]:
 
 def read_batches(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The file's rows in order, a row group at a time, in ``schema``: NULL in columns that the file lacks."""
-    with using_file(folder.uri):
-        opened = pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=False)
-    with opened as file:
-        own = set(file.schema_arrow.names)
-        columns = [name for name in schema.names if name in own]
+    with _opened(folder, path) as file:
         for group in range(file.num_row_groups):
-            if columns:
-                with using_file(folder.uri):
-                    rows = file.read_row_group(group, columns=columns)
-                yield from (align(batch, schema) for batch in rows.to_batches())
-            else:
-                rows = file.metadata.row_group(group).num_rows
-                yield pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in schema], schema=schema)
+            yield from _row_group(folder, file, group, schema)
+
+
+def read_rows(folder: Folder, path: str, schema: pa.Schema, positions: npt.NDArray[np.int64]) -> pa.Table:
+    """The file's rows at ``positions``, which rise, as ``read_batches`` has them; other row groups are not read."""
+    pieces, start = [schema.empty_table()], 0
+    with _opened(folder, path) as file:
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            first, last = np.searchsorted(positions, (start, stop))
+            if first < last:
+                rows = pa.Table.from_batches(_row_group(folder, file, group, schema), schema)
+                pieces.append(rows.take(positions[first:last] - start))
+            start = stop
+    return pa.concat_tables(pieces)
+
+
+def _opened(folder: Folder, path: str) -> pq.ParquetFile:
+    with using_file(folder.uri):
+        return pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=False)
+
+
+def _row_group(folder: Folder, file: pq.ParquetFile, group: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    own = set(file.schema_arrow.names)
+    columns = [name for name in schema.names if name in own]
+    if columns:
+        with using_file(folder.uri):
+            rows = file.read_row_group(group, columns=columns)
+        yield from (align(batch, schema) for batch in rows.to_batches())
+    else:
+        count = file.metadata.row_group(group).num_rows
+        yield pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from wal2lake.apply.row_index import Ids
+from wal2lake.deltadv.bitmap import Marked, marked, positions_of
 from wal2lake.deltadv.log import DataFile
 from wal2lake.deltadv.vectors import read_vector
 
-_NONE: Ids = np.empty(0, np.int64)
+_NONE: Final = Marked()
 
 
 class DeadRows:
@@ -22,11 +23,11 @@ class DeadRows:
 
     def __init__(self, files: Any = None, named: Mapping[str, DataFile] | None = None) -> None:
         self.named: Mapping[str, DataFile] = named or {}
-        self.marked: Mapping[str, Ids] = {}
+        self.marked: Mapping[str, Marked] = {}
         self._files = files
-        self._read: dict[str, Ids] = {}
+        self._read: dict[str, Marked] = {}
 
-    def after(self, marked: Mapping[str, Ids]) -> DeadRows:
+    def after(self, marked: Mapping[str, Marked]) -> DeadRows:
         """The same, when these rows and no others are marked in these files."""
         if not marked:
             return self
@@ -40,8 +41,8 @@ class DeadRows:
         had = (self.named[path].vector for path in removed if path in self.named)
         return bool(self.marked) or any(vector is not None for vector in had)
 
-    def of(self, path: str) -> Ids:
-        """int64, rising: the positions of the file's marked rows."""
+    def of(self, path: str) -> Marked:
+        """The file's marked rows."""
         if path in self.marked:
             return self.marked[path]
         known = self.named.get(path)
@@ -51,19 +52,21 @@ class DeadRows:
             self._read[path] = read_vector(self._files, known.vector)
         return self._read[path]
 
-    def with_others(self, path: str, positions: Ids) -> Ids:
-        """int64, rising: those, and ``positions``, which are none of them."""
-        dead = self.of(path)
-        return np.sort(np.concatenate([dead, positions])) if len(dead) else positions
+    def with_others(self, path: str, positions: Ids) -> Marked:
+        """Those, and ``positions``, which are none of them."""
+        return self.of(path) | marked(positions)
+
+    def positions(self, path: str, others: Ids) -> Ids:
+        """int64, rising: the positions of both."""
+        return positions_of(self.with_others(path, others)) if self.of(path) else others
 
     def live(self, path: str, places: Ids, start: int) -> Ids:
         """Those of ``places``, which rise and count from the row ``start`` of the file, that are not marked."""
         dead = self.of(path)
-        if not len(dead) or not len(places):
+        if not dead or not len(places):
             return places
-        at = np.minimum(np.searchsorted(dead, places + start), len(dead) - 1)
-        found: Ids = places[dead[at] != places + start]
-        return found
+        gone = positions_of(dead & marked(places + start)) - start
+        return np.delete(places, np.searchsorted(places, gone))
 
 
 NONE_DEAD: Final = DeadRows()  # of files that nobody marks

@@ -19,12 +19,14 @@ Source: Delta transaction log protocol, "Transaction Identifiers".
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -56,6 +58,8 @@ from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, re
 from wal2lake.sinks.delta_schema import as_said, columns, comment, evolved, has_naive_time, refuse_case_twins
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
+from wal2lake.sinks.key_indexes import FOLDER as INDEXES
+from wal2lake.sinks.key_indexes import KeyIndexes
 from wal2lake.sinks.marking import enabling, has_vectors, marking_actions, named_files, property_actions
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
@@ -246,6 +250,8 @@ class DeltaSink:
             self._checkpoint(table, past)
             left = self._delete(past.removed, kept_s)  # the checkpoint knows no more of what it was time for by then
             self._delete(past.unnamed, max(ORPHAN_S, kept_s))
+            if self._folder.is_local:
+                KeyIndexes(Path(self.uri), 0).remove_others(_files(table)["path"].to_pylist())
             return min((file.since + kept_s - past.now for file in left), default=None)
 
     def _rearrange(self, table: DeltaTable) -> DeltaTable:
@@ -343,7 +349,7 @@ class DeltaSink:
     def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
         kept_s = self._retention.seconds
         marks = self._snapshot_mark(plan_id) | dict.fromkeys(self._kept_ids.values(), kept_s)
-        foreign = set(self._folder.names()) - {"_delta_log"}
+        foreign = set(self._folder.names()) - {"_delta_log", INDEXES}
         foreign = {name for name in foreign if not name.startswith("part-")}
         if foreign:
             raise TargetError(f"{self.uri} holds files that are not this table's: {min(foreign)}.", hint=_NOT_OURS)
@@ -468,8 +474,10 @@ class DeltaSink:
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
         dead = DeadRows(self._folder.files, self._named(table))
-        marks = self._marks and enabling(table) is not None
-        return CommittedFiles(self._folder, columns(table), _files(table), dead, MARK_BYTES if marks else None)
+        if not self._marks or enabling(table) is None:
+            return CommittedFiles(self._folder, columns(table), _files(table), dead)
+        indexes = KeyIndexes(Path(self.uri), _seed(table))
+        return CommittedFiles(self._folder, columns(table), _files(table), dead, MARK_BYTES, indexes)
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
         """Its files as the log names them, where one of them may have a vector, or come to have one."""
@@ -536,6 +544,11 @@ def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
         yield from given
     except Exception as error:
         raise _GivenError from error
+
+
+def _seed(table: DeltaTable) -> int:
+    """What the table's own id makes of itself; whoever sees the lake may know it."""
+    return int.from_bytes(hashlib.sha256(str(table.metadata().id).encode()).digest()[:16])
 
 
 def _files(table: DeltaTable) -> pa.Table:

@@ -1,15 +1,17 @@
 """MERGE: find the rows that go, mark them in large files or rewrite the files that hold them, append what comes.
 
-Keys are looked up file by file in streams of their key columns alone, so memory is the batch's, never the table's,
-and files that hold none of them are not touched. Rows leave in place and come back at the end: hot rows gather
-in the newest files, and the old ones are left alone. Rows that are marked are no rows: positions are those in the file,
-marked rows counted, and whoever finds or keeps rows leaves them out.
+Keys are looked up file by file, in the key indexes of large files (key_index.py), else in streams of their key columns
+alone: so memory is the batch's, never the table's, and files that hold none of them are not touched. Rows leave in
+place and come back at the end: hot rows gather in the newest files, and the old ones are left alone. Rows that are
+marked are no rows: positions are those in the file, marked rows counted, and whoever finds or keeps rows leaves those
+out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -20,11 +22,14 @@ import pyarrow.compute as pc
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Ids, Mask, RowIndex, take
 from wal2lake.apply.unify import widens
+from wal2lake.deltadv.bitmap import Marked
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.sinks.base import NotACopyError
-from wal2lake.sinks.datafiles import align, read_batches
+from wal2lake.sinks.datafiles import align, read_batches, read_rows
 from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
 from wal2lake.sinks.folder import Folder
+from wal2lake.sinks.key_index import Wanted
+from wal2lake.sinks.key_indexes import KeyIndexes
 
 MOSTLY: Final = 0.5  # a file of which as great a part is dead is rewritten: that costs no more than it frees
 
@@ -34,7 +39,8 @@ class CommittedFiles:
     """A table's committed files. ``files``: columns path, size_bytes, num_records (those that are marked count), and
     min and max (structs by column). Or files that are about to be committed with it, which have a path alone.
 
-    ``dead``: the rows of each that are marked. ``mark_bytes``: files of so many bytes may be; None: none may.
+    ``dead``: the rows of each that are marked. ``mark_bytes``: files of so many bytes may be, and have an index of
+    ``indexes``; None: none may.
     """
 
     folder: Folder
@@ -42,8 +48,9 @@ class CommittedFiles:
     files: pa.Table
     dead: DeadRows = NONE_DEAD
     mark_bytes: int | None = None
+    indexes: KeyIndexes | None = None
 
-    def after(self, removed: Sequence[str], written: Sequence[str], marked: Mapping[str, Ids]) -> CommittedFiles:
+    def after(self, removed: Sequence[str], written: Sequence[str], marked: Mapping[str, Marked]) -> CommittedFiles:
         """The files as they are when some are gone and others, of which nothing else is known, have come, and in those
         of ``marked`` these rows and no others are marked."""
         kind = self.files.schema.field("path").type
@@ -73,7 +80,7 @@ class CommittedFiles:
 
     def rows_without(self, path: str, positions: Ids) -> Iterator[pa.RecordBatch]:
         """The file's live rows but for those at ``positions``, which rise."""
-        gone = self.dead.with_others(path, positions)
+        gone = self.dead.positions(path, positions)
         start = 0
         for batch in read_batches(self.folder, path, self.schema):
             first, last = np.searchsorted(gone, (start, start + batch.num_rows))
@@ -85,14 +92,19 @@ class CommittedFiles:
                 yield batch
             start += batch.num_rows
 
-    def marks(self, hits: Sequence[Hits]) -> dict[str, Ids]:
-        """Those of the files that are marked, and not rewritten, with all rows that are marked in each then."""
+    def large(self) -> dict[str, tuple[int, int]]:
+        """The bytes and rows of those that may be marked."""
         if self.mark_bytes is None or "num_records" not in self.files.column_names:
             return {}
         known = (self.files[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-        rows = {path: rows or 0 for path, size, rows in zip(*known, strict=True) if (size or 0) >= self.mark_bytes}
-        marked = {hit.path: self.dead.with_others(hit.path, hit.positions) for hit in hits if rows.get(hit.path)}
-        return {path: dead for path, dead in marked.items() if len(dead) < rows[path] * MOSTLY}
+        return {path: (size, rows) for path, size, rows in zip(*known, strict=True)
+                if rows and (size or 0) >= self.mark_bytes}  # fmt: skip
+
+    def marks(self, hits: Sequence[Hits]) -> dict[str, Marked]:
+        """Those of the files that are marked, and not rewritten, with all rows that are marked in each then."""
+        large = self.large()
+        marked = {hit.path: self.dead.with_others(hit.path, hit.positions) for hit in hits if hit.path in large}
+        return {path: dead for path, dead in marked.items() if len(dead) < large[path][1] * MOSTLY}
 
 
 @dataclass(frozen=True)
@@ -107,11 +119,11 @@ class Hits:
 @dataclass(frozen=True)
 class Rewrite:
     """What one commit does: the ``removed`` files go; ``batches`` are all the rows of the files that come; in each of
-    the ``marked`` files these rows, which rise, are marked, and no others."""
+    the ``marked`` files these rows are marked, and no others."""
 
     removed: list[str]
     batches: Iterator[pa.RecordBatch]
-    marked: Mapping[str, Ids]
+    marked: Mapping[str, Marked]
 
 
 def merge(target: CommittedFiles, folded: Folded | FoldedRows) -> Rewrite:
@@ -161,9 +173,11 @@ def _find(target: CommittedFiles, index: RowIndex, rows: pa.Table, copies: Ids |
     if copies is not None:
         left = np.zeros(index.distinct, np.int64)
         left[index.ids] = copies
+    lookup = _Lookup(target, index, rows) if left is None else None
     found = []
     for path in target.candidates(rows) if rows.num_rows else []:
-        hit = _find_in(target, path, index, rows.column_names, left)
+        hit = None if lookup is None else lookup.find_in(path)
+        hit = hit or find_in_columns(target, path, index, rows.column_names, left)
         if len(hit.positions):
             found.append(hit)
     if left is not None and left.any():
@@ -174,7 +188,31 @@ def _find(target: CommittedFiles, index: RowIndex, rows: pa.Table, copies: Ids |
     return found
 
 
-def _find_in(target: CommittedFiles, path: str, index: RowIndex, columns: list[str], left: Ids | None) -> Hits:
+class _Lookup:
+    """Looks for the rows of ``index`` in the files' key indexes; where one of them has a NULL, in none."""
+
+    def __init__(self, target: CommittedFiles, index: RowIndex, rows: pa.Table) -> None:
+        self._target = target
+        self._columns = rows.column_names
+        self._key = [target.schema.field(name) for name in rows.column_names]
+        self._large = target.large() if target.indexes and not any(part.null_count for part in rows.columns) else {}
+        self._wanted = Wanted(index, rows, target.indexes.seed) if target.indexes and self._large else None
+
+    def find_in(self, path: str) -> Hits | None:
+        """None: the file has no index."""
+        if self._target.indexes is None or self._wanted is None or path not in self._large:
+            return None
+        read = partial(self._target.rows_in, path, self._columns)
+        runs = self._target.indexes.runs(path, *self._large[path], self._key, read)
+        if runs is None:
+            return None
+        positions, ids = self._wanted.find_in(runs)
+        alive = self._target.dead.live(path, positions, 0)
+        return Hits(path, alive, ids[np.searchsorted(positions, alive)])
+
+
+def find_in_columns(target: CommittedFiles, path: str, index: RowIndex, columns: list[str], left: Ids | None) -> Hits:
+    """The rows of ``index`` in the file; of each id no more than ``left`` says, which is counted off."""
     start, positions, ids = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for rows in target.rows_in(path, columns):
         of = index.find(rows)
@@ -231,13 +269,9 @@ def _read_hits(target: CommittedFiles, hits: list[Hits], columns: list[str], ids
     schema = pa.schema([target.schema.field(name) for name in columns])
     pieces, place, count = [schema.empty_table()], np.full(ids, -1), 0
     for hit in hits:
-        start = 0
         place[hit.ids] = count + np.arange(len(hit.ids))
         count += len(hit.ids)
-        for rows in target.rows_in(hit.path, columns):
-            first, last = np.searchsorted(hit.positions, (start, start + rows.num_rows))
-            pieces.append(rows.take(hit.positions[first:last] - start))
-            start += rows.num_rows
+        pieces.append(read_rows(target.folder, hit.path, schema, hit.positions))
     return pa.concat_tables(pieces), place
 
 
