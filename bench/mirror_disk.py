@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from bench import common
 from bench.mirror_scale import SCHEMA, filled, spread
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.retention import Retention
@@ -31,8 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rewrite", action="store_true", help="rewrite files, instead of marking rows")
     options = parser.parse_args(argv)
     worst = max(_measure(name, size, options.batches, not options.rewrite) for name, size in _ROWS.items())
-    print(f"ratio: {worst:.2f} (bar at most {BAR})")
-    return 0 if worst <= BAR else 1
+    return common.judge("ratio", worst, BAR, at_most=True)
 
 
 def _measure(name: str, size: int, batches: int, marks: bool) -> float:
