@@ -109,8 +109,8 @@ def test_removed_files_stay_as_long_as_the_table_says(uri: str) -> None:
 
 
 def test_a_hot_small_table_keeps_so_many_bytes_and_says_for_how_long(uri: str) -> None:
-    """A file each half an hour; each counts as a block, so that ten of them fit."""
-    sink = DeltaSink(uri, "p", Retention(86_400, 10 * 4096, 600))
+    """A file each half an hour; each counts as 32 KiB, so that ten of them fit."""
+    sink = DeltaSink(uri, "p", Retention(86_400, 10 * (32 << 10), 600))
     for _ in range(16):
         rewrite(sink, 1)
         let_pass(sink, 1800)

@@ -6,8 +6,8 @@ import pytest
 
 from wal2lake.sinks.retention import Retention, interval, interval_seconds
 
-DAY = Retention(86_400, 1_000_000, 600)
-EVERY_MINUTE = [(60.0 * i, 10_000) for i in range(1, 1440)]
+DAY = Retention(86_400, 10_000_000, 600)
+EVERY_MINUTE = [(60.0 * i, 100_000) for i in range(1, 1440)]
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ EVERY_MINUTE = [(60.0 * i, 10_000) for i in range(1, 1440)]
     [
         (DAY, [], 86_400, 0, 86_400),
         (DAY, [], None, 0, 86_400),
-        (DAY, EVERY_MINUTE, 86_400, 20_000_000, 86_400),
-        (DAY, EVERY_MINUTE, 86_400, 0, 5400),  # 90 files of 10 kB; 180 are too much
+        (DAY, EVERY_MINUTE, 86_400, 200_000_000, 86_400),
+        (DAY, EVERY_MINUTE, 86_400, 0, 5400),  # 90 files of 100 kB; 180 are too much
         (DAY, EVERY_MINUTE, None, 0, 5400),
         (DAY, EVERY_MINUTE, 12_345, 0, 5400),  # of another setting
         (DAY, EVERY_MINUTE[:90], 5400, 0, 5400),  # more than half: twice the time would not do
@@ -24,7 +24,7 @@ EVERY_MINUTE = [(60.0 * i, 10_000) for i in range(1, 1440)]
         (DAY, EVERY_MINUTE[:10], 600, 0, 675),  # a step, whatever fits by now
         (DAY, [(1.0, 10**9)], 86_400, 0, 600),  # no less than the least
         (DAY, [(601.0, 10**9)], 600, 0, 675),
-        (DAY, [(float(i), 1) for i in range(245)], 86_400, 0, 600),  # each takes a block
+        (DAY, [(float(i), 1) for i in range(306)], 86_400, 0, 600),  # each counts for 32 KiB
         (Retention(60, 0, 600), [(1.0, 10**9)], 60, 0, 60),  # bytes alone are bounded by the least
         (Retention(0, 0, 0), [(1.0, 10**9)], 0, 0, 0),
     ],

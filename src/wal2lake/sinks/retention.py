@@ -15,7 +15,7 @@ from wal2lake.config import LakeConfig
 
 _INTERVAL: Final = re.compile(r"interval (\d+) (second|minute|hour|day|week)s?")  # what delta-rs reads, too
 _UNITS: Final = {"week": 604_800, "day": 86_400, "hour": 3600, "minute": 60, "second": 1}
-_BLOCK: Final = 4096  # bytes that a file of few takes on a disk
+_LEAST: Final = 32 << 10  # bytes that a file counts for: opening a table and maintaining it look at each
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Retention:
 
 def _within(past: Sequence[tuple[float, int]], seconds: int) -> int:
     """Bytes on disk of what is no older."""
-    return sum(max(size, _BLOCK) for age, size in past if age <= seconds)
+    return sum(max(size, _LEAST) for age, size in past if age <= seconds)
 
 
 def interval(seconds: int) -> str:
