@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
+import pyarrow as pa
 from deltalake import DeltaTable
 from psycopg import sql
 
@@ -75,7 +76,7 @@ def _expression(oid: int) -> LiteralString:
 def _lake_rows(path: str, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
     if not DeltaTable.is_deltatable(path):
         return [("no table",)]
-    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    rows = pa.table(DeltaTable(path).scan()).to_pylist()
     return [tuple(_text(row.get(column)) for column in columns) for row in rows]
 
 

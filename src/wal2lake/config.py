@@ -86,7 +86,7 @@ class LakeConfig:
     retention_seconds: int = 86_400
     retention_bytes: int = 64 << 20
     min_retention_seconds: int = 600
-    deletion_vectors: bool = False
+    deletion_vectors: bool = True
 
     def __post_init__(self) -> None:
         for name in ("retention_seconds", "retention_bytes", "min_retention_seconds"):

@@ -105,7 +105,42 @@ def test_the_setting_says_whether_rows_are_marked(tmp_path: Path, asked: bool) -
     sink.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
     assert sink.count_rows() == 9
     assert bool(list(Path(sink.uri).glob("*.bin"))) == asked
-    assert not LakeConfig().deletion_vectors
+    assert LakeConfig().deletion_vectors
+    history = open_sink(LakeConfig(path=str(tmp_path), mode="append"), "p", "shop", "history")
+    land(history, as_table(ROWS), 11, None)
+    assert DeltaTable(history.uri).metadata().configuration["delta.enableDeletionVectors"] == "false"
+
+
+def test_a_table_that_says_no_is_rewritten_until_it_is_read_anew(uri: str) -> None:
+    """As those that were made by a version, or under a setting, without: its readers need know nothing new."""
+    DeltaSink(uri, "p").commit_files([], 10, SCHEMA, None)
+    sink = marking(uri)
+    sink.commit_files(sink.write_files(as_table(ROWS).to_batches(), SCHEMA), 11, SCHEMA, 10)
+    sink.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
+    sink.evolve(SCHEMA.append(pa.field("n", pa.int32())), {"n": pa.scalar(5, pa.int32())})
+    assert DeltaTable(uri).to_pyarrow_table().num_rows == 9
+    assert DeltaTable(uri).protocol().min_reader_version == 1
+    land(sink, as_table(ROWS), 13, 12)
+    sink.merge(folded(Event("D", old=(2, None, None, None))), 14, 13)
+    assert cardinalities(sink) == [1] and len(read(sink)) == 9
+    assert set(DeltaTable(uri).protocol().reader_features or ()) == {"deletionVectors"}
+
+
+def test_a_user_may_say_yes_or_no_for_one_table(uri: str) -> None:
+    for number, (said, made_with) in enumerate([("true", False), ("false", True)]):
+        name = f"{uri}{number}"
+        land(DeltaSink(name, "p", deletion_vectors=made_with), as_table(ROWS), 11, None)
+        DeltaTable(name).alter.set_table_properties({"delta.enableDeletionVectors": said}, raise_if_not_exists=False)
+        sink = marking(name)
+        sink.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
+        assert bool(vectors_on_disk(sink)) == (said == "true")
+        assert len(read(sink)) == 9
+
+
+def test_a_table_in_which_nothing_is_marked_is_read_by_everybody(filled: DeltaSink) -> None:
+    assert DeltaTable(filled.uri).protocol().min_reader_version == 1
+    filled.merge(folded(Event("I", (50, "x", "y", "z"))), 12, 11)
+    assert DeltaTable(filled.uri).to_pyarrow_table().num_rows == 11
 
 
 def test_a_toasted_value_comes_from_the_row_that_is_alive(filled: DeltaSink) -> None:

@@ -133,8 +133,8 @@ def _how_to_query(lake: Path) -> str:
     return f"""
 The Delta tables lie below {lake}. To query one with DuckDB:
 
-  import duckdb, deltalake
-  orders = deltalake.DeltaTable("{orders}").to_pyarrow_dataset()
+  import deltalake, duckdb, pyarrow
+  orders = pyarrow.table(deltalake.DeltaTable("{orders}").scan(columns=["status", "total"]))
   duckdb.sql("SELECT status, count(*), sum(total) FROM orders GROUP BY status").show()
 
 With PySpark (the jar comes from Maven Central):

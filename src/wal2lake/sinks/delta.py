@@ -9,8 +9,9 @@ told that maintenance is due, and no other, so it is due once and needs no commi
 LSN up to which the rows are of several snapshots. Two more are the seconds of retention that we gave the table's
 properties: who finds another value there knows that it is the user's.
 
-Rows of large files are marked in deletion vectors where the table's configuration says so (marking.py); a table that
-has some is read with them, whatever the configuration says.
+Rows of large files are marked in deletion vectors (marking.py) unless the setting or the table's property says no; a
+table that has some is read with them, whatever either says. Tables made before that was so say no, and are as they were
+to whoever reads them, until they are read anew.
 
 Checkpoints are made by maintenance alone, for delta_past.py's reason.
 
@@ -46,7 +47,7 @@ from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill
 from wal2lake.deltadv.bitmap import VectorError
-from wal2lake.deltadv.log import DataFile
+from wal2lake.deltadv.log import ENABLED, DataFile
 from wal2lake.deltadv.vectors import write_vectors
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
@@ -60,14 +61,21 @@ from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.key_indexes import FOLDER as INDEXES
 from wal2lake.sinks.key_indexes import KeyIndexes
-from wal2lake.sinks.marking import enabling, has_vectors, marking_actions, named_files, property_actions
+from wal2lake.sinks.marking import (
+    enabling_actions,
+    has_vectors,
+    marking_actions,
+    may_mark,
+    named_files,
+    property_actions,
+)
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
 from wal2lake.sinks.sink_errors import failure
 
 MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
-PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY), "delta.enableDeletionVectors": "false"}
+PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY)}
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # the last one without a column of its type: delta-rs names it wherever it sets a property of a table with features
 _FEATURES: Final = {"timestampNtz", "deletionVectors", "appendOnly", "invariants", "variantType"}
@@ -117,7 +125,8 @@ class DeltaSink:
             table = self._open()
             if table is None:
                 return 0
-            vectors = [file.vector for file in self._named(table).values() if file.vector is not None]
+            named = self._named(table) if has_vectors(table) else {}
+            vectors = [file.vector for file in named.values() if file.vector is not None]
             counts = _files(table)["num_records"].to_pylist()
             return sum(count or 0 for count in counts) - sum(vector.cardinality for vector in vectors)
 
@@ -173,7 +182,7 @@ class DeltaSink:
                 return
             self._require_at(table, lsn, applied)
             assert table is not None
-            self._replace(table, actions, schema, lsn, plan_id)
+            self._replace(self._marking(table), actions, schema, lsn, plan_id)
 
     def merge(self, folded: Folded | FoldedRows, lsn: int, applied: int, converges_lsn: int | None = None) -> bool:
         """Apply the fold in one commit. Raises TargetError when the target lacks rows that the batch builds on.
@@ -283,7 +292,8 @@ class DeltaSink:
     def _past(self, table: DeltaTable) -> Past:
         files = _files(table)
         live = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
-        vectors = {file.vector.path for file in self._named(table).values() if file.vector is not None}
+        named = self._named(table) if has_vectors(table) else {}
+        vectors = {file.vector.path for file in named.values() if file.vector is not None}
         return read_past(self._folder, live | dict.fromkeys(filter(None, vectors), 0))
 
     def _delete(self, files: Sequence[File], kept_s: int) -> list[File]:
@@ -349,6 +359,7 @@ class DeltaSink:
     def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
         kept_s = self._retention.seconds
         marks = self._snapshot_mark(plan_id) | dict.fromkeys(self._kept_ids.values(), kept_s)
+        properties = PROPERTIES if self._marks else PROPERTIES | {ENABLED: "false"}
         foreign = set(self._folder.names()) - {"_delta_log", INDEXES}
         foreign = {name for name in foreign if not name.startswith("part-")}
         if foreign:
@@ -361,7 +372,7 @@ class DeltaSink:
                 [_add_action(action, schema) for action in actions],
                 mode="error",
                 description=comment(schema) or None,
-                configuration=PROPERTIES | dict.fromkeys(self._kept_ids, interval(kept_s)),
+                configuration=properties | dict.fromkeys(self._kept_ids, interval(kept_s)),
                 **self._commit_options(lsn, marks),
             )
         except DeltaError:
@@ -430,10 +441,20 @@ class DeltaSink:
         written = [] if file is None else [file]
         with self._log.removing_if_refused(table, written):
             self._folder.sync(written)
-            go = [dead.named[path] for path in removed]
-            marked = [(dead.named[path], vector) for path, vector in vectors.items()]
+            known = dead.named or self._named(table)
+            go = [known[path] for path in removed]
+            marked = [(known[path], vector) for path, vector in vectors.items()]
             actions = marking_actions(table, said, every, come, go, marked, lsn is not None)
             self._log.put(table, actions, lsn)
+
+    def _marking(self, table: DeltaTable) -> DeltaTable:
+        """The table as one in which rows may be marked from now on, if the setting says so."""
+        if not self._marks or may_mark(table):
+            return table
+        actions = enabling_actions(table, *self._said(None, {}))
+        if actions:
+            self._log.put(table, actions)
+        return self._require_table()
 
     def _replace(
         self,
@@ -473,16 +494,14 @@ class DeltaSink:
             self._replace(table, actions, as_said(schema, table), None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
-        dead = DeadRows(self._folder.files, self._named(table))
-        if not self._marks or enabling(table) is None:
+        dead = DeadRows(self._folder.files, self._named(table) if has_vectors(table) else {})
+        if not self._marks or not may_mark(table):
             return CommittedFiles(self._folder, columns(table), _files(table), dead)
         indexes = KeyIndexes(Path(self.uri), _seed(table))
         return CommittedFiles(self._folder, columns(table), _files(table), dead, MARK_BYTES, indexes)
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
-        """Its files as the log names them, where one of them may have a vector, or come to have one."""
-        if not (self._marks or has_vectors(table)):
-            return {}
+        """Its files as the log names them."""
         named = named_files(self._folder, table)
         if set(named) != set(_files(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
             raise VectorError("delta-rs reads other files in its log.")

@@ -17,4 +17,4 @@ _SINKS: Final[Mapping[LakeFormat, Callable[[str, str, Retention, bool], Sink]]] 
 def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
     """The table ``namespace.name`` of ``lake`` as the target of ``pipeline``; nothing is read or made yet."""
     uri = table_uri(lake.path, namespace, name)
-    return _SINKS[lake.format](uri, pipeline, Retention.of(lake), lake.deletion_vectors)
+    return _SINKS[lake.format](uri, pipeline, Retention.of(lake), lake.deletion_vectors and lake.mode == "mirror")

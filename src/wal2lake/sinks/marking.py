@@ -16,7 +16,7 @@ from typing import Any, Final
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from wal2lake.deltadv.log import FEATURE, DataFile, data_files, feature_actions
+from wal2lake.deltadv.log import ENABLED, FEATURE, DataFile, data_files, feature_actions
 from wal2lake.deltadv.vectors import Vector
 from wal2lake.sinks.folder import Folder
 
@@ -35,6 +35,15 @@ def has_vectors(table: DeltaTable) -> bool:
 def named_files(folder: Folder, table: DeltaTable) -> dict[str, DataFile]:
     """The table's data files, by path. Raises VectorError, and OSError."""
     return data_files(folder.files, table.version())
+
+
+def may_mark(table: DeltaTable) -> bool:
+    """Whether rows of the table may be marked: its protocol is one that we extend, and its properties do not say no."""
+    protocol, configuration = table.protocol(), dict(table.metadata().configuration)
+    versions = protocol.min_reader_version, protocol.min_writer_version
+    features = protocol.reader_features or (), protocol.writer_features or ()
+    known = feature_actions((*versions, *features), {"configuration": configuration}) is not None
+    return known and configuration.get(ENABLED) != "false"
 
 
 def enabling(table: DeltaTable) -> list[dict[str, Any]] | None:
@@ -58,6 +67,14 @@ def _metadata(table: DeltaTable) -> dict[str, Any]:
         "configuration": dict(metadata.configuration),
         "createdTime": metadata.created_time,
     }
+
+
+def enabling_actions(
+    table: DeltaTable, said: Mapping[str, str], transactions: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The commit after which rows of the table may be marked, whatever it said before; [] where there is none."""
+    changed = enabling(table)
+    return [*_entries("SET TBLPROPERTIES", said, transactions), *changed] if changed else []
 
 
 def property_actions(
