@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 
 from bench.chaos_run import Disk, PipelineRun
-from bench.chaos_tables import SHAPES
+from bench.chaos_tables import SHAPES, filling
 from bench.chaos_workload import CONNECTIONS, Writer
 from bench.rows import difference
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -61,7 +61,7 @@ def _run(seed: int, seconds: float) -> str | None:
     folder = Path(tempfile.mkdtemp(prefix="wal2lake-chaos-"))
     try:
         with EmbeddedPostgres(settings=_SETTINGS) as server, Disk(folder / "log") as disk, ExitStack() as stack:
-            _prepare(server, via_root=seed % 2 == 0)
+            _prepare(server, random.Random(seed), via_root=seed % 2 == 0)
             run = stack.enter_context(PipelineRun(server.dsn, folder, disk))
             writers = [
                 Writer(server.dsn, f"{seed}/{number}", None if number else _CHANGE_EVERY_S)
@@ -76,18 +76,24 @@ def _run(seed: int, seconds: float) -> str | None:
                     writer.finish()
             tried, failed = sum(w.transactions for w in writers), sum(w.failed for w in writers)
             print(f"seed {seed}: {dict(done)}; {tried} transactions, {failed} of them failed", flush=True)
-            return _judge(server, run)
+            words = _judge(server, run)
+            marked = sum(b'"deletionVector"' in path.read_bytes() for path in run.lake.glob("*/*/_delta_log/*.json"))
+            print(f"seed {seed}: {marked} commits that marked rows", flush=True)
+            return words
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(server: EmbeddedPostgres, *, via_root: bool) -> None:
+def _prepare(server: EmbeddedPostgres, dice: random.Random, *, via_root: bool) -> None:
     names = ", ".join(f'"{shape.name}"' for shape in SHAPES)
     server.psql(
         "CREATE SCHEMA shop; CREATE SCHEMA elsewhere; SET search_path TO shop;"
         f"{'; '.join(shape.create for shape in SHAPES)};"
         f"CREATE PUBLICATION pub FOR TABLE {names} WITH (publish_via_partition_root = {str(via_root).lower()})"
     )
+    with psycopg.connect(server.dsn, options="-c search_path=shop") as connection:
+        for shape in SHAPES:
+            connection.execute(filling(shape, dice).encode())
 
 
 def _disturb(

@@ -10,7 +10,9 @@ import random
 from dataclasses import dataclass
 
 ROWS = 400
+FILLED = 6000  # rows from ROWS + 2 on, which make a table large enough for its rows to be marked
 SCHEMA = "shop"
+_FEW = 0.7  # of the changes name one of the first ROWS
 LARGE = "INSERT INTO plain SELECT g, repeat('x', 100) FROM generate_series(1000000, 1020000) g"  # the server spills it
 _PARTITIONS = """
 CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (MINVALUE) TO (200);
@@ -148,8 +150,20 @@ def fill(template: str, shape: Shape, dice: random.Random) -> str:
             text = shape.create if blank == "{create}" else statement(shape, dice)
             template = template.replace(blank, text.replace("{", "{{").replace("}", "}}"))
     template = template.replace("{key}", shape.key)
-    numbers = {"i": dice.randrange(ROWS), "j": dice.randrange(ROWS), "n": dice.randrange(1_000_000)}
+    numbers = {"i": _row(dice), "j": dice.randrange(ROWS), "n": dice.randrange(1_000_000)}
     return template.format(t=table, x=names[0], y=names[1], **numbers, s=f"'{dice.getrandbits(40):x}'")
+
+
+def _row(dice: random.Random) -> int:
+    return dice.randrange(ROWS) if dice.random() < _FEW else ROWS + 2 + dice.randrange(FILLED)
+
+
+def filling(shape: Shape, dice: random.Random) -> str:
+    """The rows that a table begins with: few where each is large."""
+    rows = range(ROWS + 2, ROWS + 2 + (FILLED // 20 if "repeat" in shape.insert else FILLED))
+    return ";".join(
+        shape.insert.format(i=i, n=dice.randrange(1_000_000), s=f"'{dice.getrandbits(320):x}'") for i in rows
+    )
 
 
 def statement(shape: Shape, dice: random.Random) -> str:

@@ -79,8 +79,8 @@ def _age(sink: DeltaSink, count: int) -> None:
     assert state is not None
     [like] = sink.write_files(rows([ROWS], 0).to_batches(), SCHEMA)
     now, before = time.time(), None
-    for path in folder.rglob("*"):
-        os.utime(path, (now - count * EVERY_S, now - count * EVERY_S))
+    for there in folder.rglob("*"):
+        os.utime(there, (now - count * EVERY_S, now - count * EVERY_S))
     for number in range(1, count + 1):
         path = f"part-{number:036d}.zstd.parquet"
         shutil.copyfile(folder / like.path, folder / path)

@@ -18,6 +18,7 @@ from wal2lake.columnar.changes import Changes, decode_changes
 from wal2lake.columnar.types import TableSchema
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation
+from wal2lake.sinks import delta
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -92,7 +93,11 @@ def versions(rows: list[LogRow], start: int, table: str) -> Iterator[Changes]:
 
 @pytest.mark.server
 @pytest.mark.parametrize("binary", [False, True])
-def test_the_lake_mirrors_the_server(server: EmbeddedPostgres, tmp_path: Path, binary: bool) -> None:
+def test_the_lake_mirrors_the_server(
+    server: EmbeddedPostgres, tmp_path: Path, binary: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As text into files that are rewritten, in binary into files in which rows are marked."""
+    monkeypatch.setattr(delta, "MARK_BYTES", 1)
     rng = random.Random(5 + binary)
     with psycopg.connect(server.dsn, autocommit=True, options=SESSION) as connection:
         connection.execute(SETUP)
@@ -117,7 +122,7 @@ def mirror(
             work(connection, rng)
         rows = peek(dsn, "mirror", "mirror", binary=binary)
         for table, primary_key in TABLES.items():
-            sink = DeltaSink(str(lake / table), "p")
+            sink = DeltaSink(str(lake / table), "p", deletion_vectors=binary)
             changes = [c for c in versions(rows, done, table) if len(c)]
             if changes:
                 schema = changes[-1].schema
@@ -131,6 +136,8 @@ def mirror(
                 lsn[table] += 1
                 names = schema.arrow_schema.names
                 held = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
-                found = rows_of(DeltaTable(sink.uri).to_pyarrow_table().select(names))
+                found = rows_of(pa.table(DeltaTable(sink.uri).scan()).select(names))
                 assert sorted(map(repr, found)) == sorted(map(repr, held)), f"{table} in turn {turn}"
         done = len(rows)
+    marked = {path.parent.name for path in lake.glob("*/*.bin")}
+    assert marked >= {"whole", "bag"} if binary else not marked, marked
