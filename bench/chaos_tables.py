@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 
 ROWS = 400
-FILLED = 6000  # rows from ROWS + 2 on, which make a table large enough for its rows to be marked
+FILLED = 25_000  # rows from ROWS + 2 on, which make a table large enough for its rows to be marked
 SCHEMA = "shop"
 _FEW = 0.7  # of the changes name one of the first ROWS
 LARGE = "INSERT INTO plain SELECT g, repeat('x', 100) FROM generate_series(1000000, 1020000) g"  # the server spills it
@@ -160,9 +160,9 @@ def _row(dice: random.Random) -> int:
 
 def filling(shape: Shape, dice: random.Random) -> str:
     """The rows that a table begins with: few where each is large."""
-    rows = range(ROWS + 2, ROWS + 2 + (FILLED // 20 if "repeat" in shape.insert else FILLED))
+    rows = range(ROWS + 2, ROWS + 2 + (FILLED // 80 if "repeat" in shape.insert else FILLED))
     return ";".join(
-        shape.insert.format(i=i, n=dice.randrange(1_000_000), s=f"'{dice.getrandbits(320):x}'") for i in rows
+        shape.insert.format(i=i, n=dice.randrange(1_000_000), s=f"'{dice.getrandbits(80):020x}'") for i in rows
     )
 
 
