@@ -1,8 +1,8 @@
 """`python -m bench chaos --seeds 3`: whatever dies and whatever is done to the tables, the lake ends as the source.
 
 For each seed a server with twelve tables, four connections that write, change definitions and the publication, and
-`wal2lake run` under SIGKILL of any of its processes, crashes of the server, cut connections and a disk that is full for
-a while. Then all that is left to the pipeline is time: every published table must come to stream, hold what the server
+`wal2lake run`, as soon as it streams (or after two minutes) under SIGKILL of any of its processes, crashes of the server,
+cut connections and a disk that is full for a while. Then all that is left to the pipeline is time: every published table must come to stream, hold what the server
 holds, by code that shares nothing with the product's, and by `wal2lake verify`. Prints equal / seeds; `--seed N` runs
 that one alone, `--seconds` says how long each is disturbed.
 """
@@ -29,6 +29,7 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 
 _SETTINGS = {"logical_decoding_work_mem": "64kB", "max_locks_per_transaction": "256", "deadlock_timeout": "200ms"}
 _DRAIN_S = 300.0
+_CALM_S = 120.0
 _CHANGE_EVERY_S = 3.0
 _HARMS = {"process": 8, "run": 1, "server": 2, "connections": 3, "disk": 2}
 _SCHEMAS = ("shop", "elsewhere")
@@ -70,6 +71,7 @@ def _run(seed: int, seconds: float) -> str | None:
             for writer in writers:
                 writer.start()
             try:
+                run.drain(server.psql("SELECT pg_current_wal_flush_lsn()"), _CALM_S)  # so that there is more to disturb
                 done = _disturb(random.Random(seed), server, run, disk, seconds)
             finally:
                 for writer in writers:
