@@ -1,10 +1,10 @@
 """`python -m bench chaos --seeds 3`: whatever dies and whatever is done to the tables, the lake ends as the source.
 
 For each seed a server with twelve tables, four connections that write, change definitions and the publication, and
-`wal2lake run`, as soon as it streams (or after two minutes) under SIGKILL of any of its processes, crashes of the server,
-cut connections and a disk that is full for a while. Then all that is left to the pipeline is time: every published table must come to stream, hold what the server
-holds, by code that shares nothing with the product's, and by `wal2lake verify`. Prints equal / seeds; `--seed N` runs
-that one alone, `--seconds` says how long each is disturbed.
+`wal2lake run`, as soon as it streams (or after two minutes) under SIGKILL of any of its processes, crashes of the
+server, cut connections and a disk that is full for a while. Then all that is left to the pipeline is time: every
+published table must come to stream, hold what the server holds, by code that shares nothing with the product's, and by
+`wal2lake verify`. Prints equal / seeds; `--seed N` runs that one alone, `--seconds` says how long each is disturbed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from wal2lake.apply.row_index import Ids, RowIndex, take
 from wal2lake.files import replacing
 from wal2lake.sinks.key_numbers import Numbers, is_own_number, key_numbers
 
-RUN_ROWS: Final = 4 << 20  # as many are sorted at once: some 150 MB
+RUN_ROWS: Final = 2 << 20  # as many are sorted at once: some 75 MB, of long keys three times that
 KEY_BYTES: Final = 64  # of a key that is hashed, on average: an index of longer ones were as large as the data
 _FORMAT: Final = 1
 _ABOUT: Final = b"wal2lake"
