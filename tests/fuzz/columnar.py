@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from tests.columnar.test_framing import check, frame
 from tests.columnar.test_structs import GOOD_BINARY, GOOD_TEXT, RULES
 from tests.fuzz.targets import Target
-from tests.vectors import load
+from tests.vectors import Capture, load
 from wal2lake.columnar.buffer import MessageBatch
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows, walk
@@ -34,6 +35,13 @@ OIDS = list(GOOD_BINARY)
 NESTED = [[GOOD_BINARY[oid] for oid in OIDS], [None] * len(OIDS)]
 
 
+def _said(capture: Capture) -> bytes:
+    """What the server sent, frame after frame."""
+    if capture.family == "frames":
+        return b"".join(sent for side, sent in capture.frames if side == "B")
+    return b"".join(map(frame, capture.payloads))
+
+
 def targets() -> list[Target]:
     """Changes of the newest server, in text and in binary, and COPY rows."""
     made = []
@@ -54,6 +62,7 @@ def targets() -> list[Target]:
     types = [TableColumn(f"c{place}", RULES.column("", oid, -1, None), False) for place, oid in enumerate(OIDS)]
     return [
         *made,
+        Target("columnar framing", list(map(_said, load(18).captures)), check),
         Target("columnar copy rows", rows, _copy_rows(columns, rows[0])),
         Target("columnar nested", nested, _copy_rows(types, nested[0])),
         Target(

@@ -23,7 +23,7 @@ from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.lsn import LSN
 from wal2lake.monitor.status import read_status
 from wal2lake.monitor.verified import Difference, Verified
-from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server

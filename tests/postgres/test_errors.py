@@ -115,6 +115,7 @@ def test_a_data_exception_keeps_its_value_to_itself() -> None:
         ("FATAL:  must be superuser or replication role to start walsender", errors.RightsError),
         ("FATAL:  sorry, too many clients already", errors.ConnectError),
         ("FATAL:  the database system is starting up", errors.ConnectError),
+        ("FATAL:  terminating connection due to administrator command", errors.ConnectError),
         ('server certificate for "a" does not match host name "b"', errors.AuthError),
         ("server does not support SSL, but SSL was required", errors.AuthError),
         ("SSL error: certificate verify failed", errors.AuthError),

@@ -15,9 +15,17 @@ from wal2lake.errors import ConnectError, ProtocolError, SlotLostError
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.coalesce import Coalescer
-from wal2lake.postgres.connection import connect_replication_async, execute, replication_connection, run_async
+from wal2lake.postgres.connection import (
+    connect_replication,
+    connect_replication_async,
+    execute,
+    replication_connection,
+    run,
+    run_async,
+)
+from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.postgres.logical import LogicalStream
-from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.postgres.read_ahead import Ahead, Piece, ReadAhead
 from wal2lake.postgres.replication import start_logical
 from wal2lake.postgres.waiting import wait_async
 from wal2lake.testing.stream import ScriptedStream, insert, relation
@@ -44,16 +52,32 @@ def blocking(dsn: str) -> list[bytes]:
 
 
 def threaded(dsn: str) -> list[bytes]:
+    pgconn = connect_replication(dsn)
+    opened = run(pgconn, start_logical(pgconn, 'START_REPLICATION SLOT "s" LOGICAL 0/0'))
+    return until_the_end(ReadAhead(opened), lambda payload: [payload])
+
+
+def framed(dsn: str) -> list[bytes]:
+    return until_the_end(stream(dsn), lambda piece: piece.payloads)
+
+
+def framed_by_libpq(dsn: str) -> list[bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wal2lake.postgres.socket_frames.transport_of", lambda pgconn: None)
+        return framed(dsn)
+
+
+def until_the_end(ahead: Ahead[Piece], payloads_of: Callable[[Piece], list[bytes]]) -> list[bytes]:
     seen: list[bytes] = []
-    with ReplicationStream(dsn, "s", LSN(0), "p", {"proto_version": "1"}) as stream:
+    with ahead:
         while True:
             try:
-                batch = stream.receive(5)
+                batch = ahead.receive(5)
             except ConnectError as error:
                 if "ended the stream" in str(error):
                     return seen
                 raise
-            seen += [payload[25:] for payload in batch]
+            seen += [payload[25:] for piece in batch for payload in payloads_of(piece)]
 
 
 def in_a_loop(dsn: str) -> list[bytes]:
@@ -70,7 +94,7 @@ def in_a_loop(dsn: str) -> list[bytes]:
     return asyncio.run(read())
 
 
-DRIVERS = pytest.mark.parametrize("read", [blocking, threaded, in_a_loop])
+DRIVERS = pytest.mark.parametrize("read", [blocking, threaded, framed, framed_by_libpq, in_a_loop])
 
 
 @DRIVERS
@@ -189,7 +213,7 @@ def test_a_keepalive_never_overtakes_data() -> None:
         last = 0
         while last < 0x20F4:
             batch = ahead.receive(5)
-            last = int.from_bytes(batch[-1][1:9], "big") if batch else last
+            last = int.from_bytes(batch[-1].last(9)[1:], "big") if batch else last
             assert ahead.keepalive_lsn <= last + 4
 
 

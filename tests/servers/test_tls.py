@@ -20,7 +20,7 @@ from tests.servers.conftest import give_to_server
 from wal2lake.errors import AuthError, ConnectError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect, execute, mapped_errors, replication_connection
-from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.postgres.slots import create_slot
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.testing.servers import versioned_server

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wal2lake.capture.frames import end_to_end, without_headers_in
+from wal2lake.capture.frames import without_headers_in
 from wal2lake.capture.history import Resent
 from wal2lake.capture.startup import check_source, check_started, open_log
 from wal2lake.capture.timeline import require_same
@@ -31,9 +31,10 @@ from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, WRITER_LOCK
 from wal2lake.changelog.status import CaptureStatus, reason_of
 from wal2lake.changelog.writer import LogWriter
+from wal2lake.columnar.framing import Framed
 from wal2lake.config import Config
 from wal2lake.errors import InterruptedByUser, ServerError, Wal2LakeError
-from wal2lake.postgres.read_ahead import ReplicationStream
+from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.retry import Backoff
 from wal2lake.signals import stop_on_signals
 
@@ -173,7 +174,7 @@ class Capture:
             self._step(stream, writer, resent, only, stream.receive(0))
             self._write_status(stream, writer, "stopped")
 
-    def _receive_batch(self, stream: ReplicationStream) -> list[bytes]:
+    def _receive_batch(self, stream: ReplicationStream) -> list[Framed]:
         """A busy stream is cut by time or size; the first bytes after a quiet spell are durable at once."""
         left = self._cut_due - time.monotonic()
         if left > 0:
@@ -186,11 +187,11 @@ class Capture:
         writer: LogWriter,
         resent: Resent,
         only: OneTransaction | None,
-        frames: list[bytes],
+        pieces: list[Framed],
     ) -> None:
-        joined = end_to_end(frames)
-        frames.clear()  # the same bytes once more
-        messages = without_headers_in(*joined, in_chunk=writer.in_chunk)
+        joined = Framed.joined(pieces)
+        pieces.clear()  # the same bytes once more
+        messages = without_headers_in(joined, in_chunk=writer.in_chunk)
         del joined
         batch = resent.pass_over(messages, stream.keepalive_lsn)
         batch = batch if only is None else only.take(batch)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from wal2lake.columnar.arrays import Numbers, gather
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.headers import IN_STREAM_XID, STREAM_START, STREAM_STOP, XID_BYTES, MessageColumns, Rows
 from wal2lake.errors import ProtocolError
 from wal2lake.wire.replication import XLOG_DATA_HEADER, XLogData
@@ -23,21 +24,15 @@ def without_headers(copy_data: Sequence[bytes], *, in_chunk: bool = False) -> Me
 
     ``in_chunk``: the first of them stands in a chunk that began before. Raises ProtocolError for anything else.
     """
-    return without_headers_in(*end_to_end(copy_data), in_chunk=in_chunk)
+    return without_headers_in(Framed.of(copy_data), in_chunk=in_chunk)
 
 
-def end_to_end(copy_data: Sequence[bytes]) -> tuple[bytearray, Numbers]:
-    """The payloads as one, and the length of each."""
-    return bytearray().join(copy_data), np.fromiter(map(len, copy_data), np.int64, len(copy_data))
-
-
-def without_headers_in(data: bytearray, lengths: Numbers, *, in_chunk: bool = False) -> MessageColumns:
-    """As ``without_headers``, of what ``end_to_end`` says; ``data`` is changed."""
-    if not len(lengths):
+def without_headers_in(framed: Framed, *, in_chunk: bool = False) -> MessageColumns:
+    """As ``without_headers``; what ``framed`` is in is changed."""
+    data, starts, ends = framed.data, framed.begins, framed.ends
+    if not len(starts):
         return MessageColumns.of([])
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    if (lengths <= XLOG_DATA_HEADER).any():
+    if (ends - starts <= XLOG_DATA_HEADER).any():
         raise ProtocolError("The server sent an XLogData message without a logical message in it.")
     if (gather(data, "u1", starts) != ord(XLogData.tag)).any():
         raise ProtocolError("A message that is not XLogData was given to the change log.")

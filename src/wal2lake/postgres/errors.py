@@ -6,7 +6,7 @@ table, and libpq's password flags back it up. What is not recognised counts as t
 A connection that stood once proves credentials and certificates good: what breaks it without a SQLSTATE is transient.
 
 SQLSTATEs that PostgreSQL shares between unlike causes (55000, 42704, 58P01) are told apart by the source function that
-reported them (field ``F``), which no locale translates. Of a slot, one function says that it is lost and that it is of
+reported them (field ``R``), which no locale translates. Of a slot, one function says that it is lost and that it is of
 another database or kind; only a message that says so in English counts as lost, because that cure ends the slot.
 
 Source: PostgreSQL documentation, Appendix A (Error Codes) and "Error and Notice Message Fields".
@@ -185,7 +185,7 @@ _CONNECTING: tuple[tuple[re.Pattern[str], _Rule], ...] = (
         (RightsError, "Run GRANT CONNECT ON DATABASE … TO <role>."),
     ),
     (re.compile(r"too many|remaining connection slots|max_wal_senders"), _BY_SQLSTATE["53300"]),
-    (re.compile(r"the database system is|recovery"), _BY_SQLSTATE["57P03"]),
+    (re.compile(r"the database system is|recovery|terminating connection"), _BY_SQLSTATE["57P03"]),
     (
         re.compile(r"session is (?:not )?read-only|server is (?:not )?in hot standby"),
         (
@@ -219,7 +219,7 @@ def map_error(failure: Failure, *, connecting: bool = False) -> Wal2LakeError:
 
 
 def reported(sqlstate: str, primary: str, source_function: str = "", further: Sequence[str] = ()) -> Wal2LakeError:
-    """The error for an ErrorResponse of the server, by its fields C, M and F.
+    """The error for an ErrorResponse of the server, by its fields C, M and R.
 
     ``further``: D and H, which are told where they name a state of the server, and no cell's value.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import psycopg
 from psycopg import pq
@@ -23,20 +23,23 @@ from wal2lake.postgres.exchange import PGconn, Row
 from wal2lake.postgres.notices import Notices
 from wal2lake.postgres.waiting import Exchange, Waiting, wait
 
-_ANSWER_S = 10.0
+ANSWER_S: Final = 10.0
 _FILLS = 8
 
 
 class Frames(Protocol):
-    """A running COPY. Every method may raise ConnectError; ``ended``: the server has sent its CopyDone or an error."""
+    """A running COPY. Every method may raise ConnectError."""
 
-    ended: bool
+    @property
+    def ended(self) -> bool:
+        """The server has sent its CopyDone or an error, and all before it was taken."""
 
     def fileno(self) -> int:
         """The socket to wait for."""
 
-    def fill(self, times: int = 1) -> None:
-        """Read what the socket has, some 16 kB each time."""
+    def fill(self, times: int = 1) -> bool:
+        """Read what the socket has, some 16 kB each time. True: something came, and more may be there that no poll
+        shows."""
 
     def take(self) -> list[bytes]:
         """The payloads that are whole, in order. A warning that the server goes on without what was asked for is raised
@@ -71,12 +74,13 @@ class LibpqFrames:
     def fileno(self) -> int:
         return self._fileno
 
-    def fill(self, times: int = 1) -> None:
+    def fill(self, times: int = 1) -> bool:
         try:
             for _ in range(times):  # several at a time make libpq's buffer grow as well
                 self.pgconn.consume_input()
         except psycopg.Error as error:
             raise connection_lost(str(error)) from error
+        return False  # it has read until poll shows the rest
 
     def take(self) -> list[bytes]:
         payloads: list[bytes] = []
@@ -107,7 +111,7 @@ class LibpqFrames:
 
     def outcome(self) -> Exchange[list[Row]]:
         rows = self._before
-        while (result := (yield from exchange.next_result(self.pgconn, _ANSWER_S))) is not None:
+        while (result := (yield from exchange.next_result(self.pgconn, ANSWER_S))) is not None:
             if result.status == pq.ExecStatus.COPY_IN:  # the server ended first, our half is still open
                 yield from self.put_end()
             rows = exchange.text_rows(result) or rows
@@ -119,9 +123,13 @@ class LibpqFrames:
 
 def start_copy(pgconn: PGconn, command: str) -> Exchange[LibpqFrames]:
     """Send START_REPLICATION …; raises what map_error says."""
+    return LibpqFrames(pgconn, (yield from begin_copy(pgconn, command)), raise_refusals=True)
+
+
+def begin_copy(pgconn: PGconn, command: str) -> Exchange[list[Row] | None]:
+    """The same without the frames: the rows that came instead of a copy, if any did."""
     result = yield from exchange.command(pgconn, command)
-    copies = result.status == pq.ExecStatus.COPY_BOTH
-    return LibpqFrames(pgconn, None if copies else exchange.text_rows(result), raise_refusals=True)
+    return None if result.status == pq.ExecStatus.COPY_BOTH else exchange.text_rows(result)
 
 
 def copy_out(pgconn: PGconn, wait_s: float = 1.0) -> Iterator[list[bytes]]:

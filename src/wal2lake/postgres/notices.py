@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Protocol
 
 from psycopg import pq
 from psycopg.errors import Diagnostic
@@ -32,6 +33,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 logger = logging.getLogger("wal2lake.server")
 
 
+class Notice(Protocol):
+    """The fields of a notice by the names that psycopg gives them."""
+
+    @property
+    def severity_nonlocalized(self) -> str | None: ...
+    @property
+    def sqlstate(self) -> str | None: ...
+    @property
+    def message_primary(self) -> str | None: ...
+    @property
+    def source_function(self) -> str | None: ...
+
+
 class Notices:
     """The notice handler of one libpq connection. ``refusal``: the first warning that is an error to its reader."""
 
@@ -39,7 +53,9 @@ class Notices:
         self.refusal: Wal2LakeError | None = None
 
     def __call__(self, result: pq.abc.PGresult) -> None:
-        notice = Diagnostic(result, "utf-8")
+        self.hear(Diagnostic(result, "utf-8"))
+
+    def hear(self, notice: Notice) -> None:
         refusal = refusal_of(notice)
         if refusal is None:
             log_notice(notice)
@@ -47,7 +63,7 @@ class Notices:
             self.refusal = refusal
 
 
-def refusal_of(notice: Diagnostic) -> Wal2LakeError | None:
+def refusal_of(notice: Notice) -> Wal2LakeError | None:
     """The error that a warning stands for when the server goes on without what was asked for; None for any other."""
     sqlstate = notice.sqlstate or ""
     if notice.severity_nonlocalized != "WARNING" or not sqlstate.startswith(_GOES_ON_WITHOUT):
@@ -55,14 +71,14 @@ def refusal_of(notice: Diagnostic) -> Wal2LakeError | None:
     return reported(sqlstate, _text(notice), notice.source_function or "")
 
 
-def log_notice(notice: Diagnostic) -> None:
+def log_notice(notice: Notice) -> None:
     """Log a notice; the handler of ordinary connections."""
     warning = notice.severity_nonlocalized == "WARNING"
     level, verb = (logging.WARNING, "warns") if warning else (logging.INFO, "notes")
     logger.log(level, "PostgreSQL %s: %s (SQLSTATE %s).", verb, _text(notice), notice.sqlstate)
 
 
-def _text(notice: Diagnostic) -> str:
+def _text(notice: Notice) -> str:
     if (notice.sqlstate or "").startswith(_QUOTES_VALUES) or _RAISED.fullmatch(notice.source_function or ""):
         return "the text may quote a value; the server's own log has it"
     return _CONTROL.sub("?", notice.message_primary or "").rstrip(".")

@@ -12,24 +12,24 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable, Mapping
-from typing import Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, Self, TypeVar
 
 from psycopg.waiting import Ready, Wait
 
 from wal2lake.errors import ConnectError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.coalesce import Coalescer
-from wal2lake.postgres.connection import connect_replication, execute
-from wal2lake.postgres.exchange import PGconn, Row
-from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication, start_logical
+from wal2lake.postgres.exchange import Row
+from wal2lake.postgres.replication import FAREWELL_S, KEEPALIVE_BYTES, Replication
 from wal2lake.postgres.waiting import Exchange, Waiting, as_ready, drive, wait
-from wal2lake.wire.command_text import quote_identifier
-from wal2lake.wire.commands import start_replication_logical
 
 _SHORT_READ = 8192  # bytes; less means that the socket is empty
 _READS = 8  # of about 16 kB, before libpq's buffer is emptied; they make the buffer grow as well
 _MOST_S = 3600.0
+
+Piece = TypeVar("Piece")
 
 
 class StreamEndedError(ConnectError):
@@ -38,9 +38,11 @@ class StreamEndedError(ConnectError):
     rows: list[Row]
 
 
-class ReadAhead:
-    """A thread that drives ``stream``. At most ``buffer_bytes`` (and one read more) wait here for the caller; then the
-    server is left waiting. ``on_news`` is called in the thread whenever there is something to take, or a failure.
+class Ahead(ABC, Generic[Piece]):
+    """A thread that drives ``stream``; what has come is handed over in pieces, each a payload, or many of them.
+
+    At most ``buffer_bytes`` (and one read more) wait here for the caller; then the server is left waiting. ``on_news``
+    is called in the thread whenever there is something to take, or a failure.
 
     ``received_lsn``, ``wal_end``, ``messages`` and ``received_bytes`` are for reports.
     """
@@ -55,7 +57,7 @@ class ReadAhead:
         self._limit = buffer_bytes
         self._on_news = on_news or (lambda: None)
         self._news = threading.Condition()
-        self._ready: list[bytes] = []
+        self._ready: list[Piece] = []
         self._ready_bytes = self._wanted = 0
         self._keepalive = LSN(0)
         self._failure: Exception | None = None
@@ -79,7 +81,7 @@ class ReadAhead:
         """What the server was last told to be flushed."""
         return self._stream.reported_lsn
 
-    def receive(self, timeout_s: float, at_least: int = 1) -> list[bytes]:
+    def receive(self, timeout_s: float, at_least: int = 1) -> list[Piece]:
         """Whole XLogData CopyData payloads in order: ('w', 24 bytes header, message) each.
 
         Waits until ``at_least`` bytes are there or ``timeout_s`` is over, and returns what there is, perhaps nothing.
@@ -182,24 +184,25 @@ class ReadAhead:
         """Take what is there, while there is room; True when something came, so that more is to be expected."""
         came = False
         while self._ready_bytes < self._limit and not self._stream.ended:
-            self._stream.frames.fill(_READS)
-            payloads = self._stream.take()
-            size = sum(map(len, payloads))
+            came |= self._stream.frames.fill(_READS)
+            pieces, messages, size = self._take()
             if size:
                 came = True
-                self._publish(payloads, size)
+                self._publish(pieces, messages, size)
             if size < _SHORT_READ:
                 break
         return came
 
-    def _publish(self, payloads: list[bytes], size: int) -> None:
+    @abstractmethod
+    def _take(self) -> tuple[list[Piece], int, int]:
+        """What has come and is whole, without the keepalives; of how many messages, and, with those, bytes it is."""
+
+    def _publish(self, pieces: list[Piece], messages: int, size: int) -> None:
         """Hand over data and the keepalives among it at once: no keepalive may overtake data that came before it."""
-        if min(map(len, payloads)) <= KEEPALIVE_BYTES:
-            payloads = [payload for payload in payloads if len(payload) > KEEPALIVE_BYTES]
-        self.messages += len(payloads)
+        self.messages += messages
         self.received_bytes += size
         with self._news:
-            self._ready += payloads
+            self._ready += pieces
             self._ready_bytes += size
             self._keepalive = self._stream.keepalive_lsn
             self._asked |= self._stream.reply_requested
@@ -235,39 +238,12 @@ class ReadAhead:
             os.write(self._wake, b"!")
 
 
-class ReplicationStream(ReadAhead):
-    """START_REPLICATION … LOGICAL on a connection of its own, read ahead. Use it as a context manager.
+class ReadAhead(Ahead[bytes]):
+    """Each payload by itself."""
 
-    ``options`` are the output plugin's besides publication_names; ``start_lsn`` is durable here already.
-    ``as_stored``: text comes in the database's own encoding, unchecked. From a database of encoding SQL_ASCII it comes
-    so at any time: the server converts nothing, and would only refuse to send what is not UTF-8.
-    ``check`` is called with the connection before it streams, and may raise.
-    Raises what map_error says, on opening and later from ``receive``.
-    """
-
-    def __init__(
-        self,
-        dsn: str,
-        slot: str,
-        start_lsn: LSN,
-        publication: str,
-        options: Mapping[str, str | bool | int],
-        *,
-        buffer_bytes: int = 64 << 20,
-        as_stored: bool = False,
-        check: Callable[[PGconn], None] | None = None,
-    ) -> None:
-        pgconn = connect_replication(dsn, application_name="wal2lake capture")
-        try:
-            if check is not None:
-                check(pgconn)
-            self.as_stored = as_stored or pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
-            if self.as_stored:
-                execute(pgconn, "SET client_encoding = 'SQL_ASCII'")
-            plugin = {**options, "publication_names": quote_identifier(publication)}
-            command = start_replication_logical(slot, start_lsn, plugin)
-            stream = wait(start_logical(pgconn, command, flushed=start_lsn), pgconn.socket)
-        except BaseException:
-            pgconn.finish()
-            raise
-        super().__init__(stream, buffer_bytes)
+    def _take(self) -> tuple[list[bytes], int, int]:
+        payloads = self._stream.take()
+        size = sum(map(len, payloads))
+        if payloads and min(map(len, payloads)) <= KEEPALIVE_BYTES:
+            payloads = [payload for payload in payloads if len(payload) > KEEPALIVE_BYTES]
+        return payloads, len(payloads), size

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from psycopg.waiting import Wait
@@ -113,20 +114,23 @@ class Replication:
         payloads = self.frames.take()
         if not payloads:
             return payloads
-        if min(map(len, payloads)) <= KEEPALIVE_BYTES:
-            for payload in payloads:
-                if len(payload) <= KEEPALIVE_BYTES:
-                    keepalive = read_primary_keepalive(payload)
-                    self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
-                    self.reply_requested |= keepalive.reply_requested
+        short = min(map(len, payloads)) <= KEEPALIVE_BYTES
+        keepalives = [payload for payload in payloads if len(payload) <= KEEPALIVE_BYTES] if short else []
         last = next((payload for payload in reversed(payloads) if len(payload) > KEEPALIVE_BYTES), None)
+        self.note(keepalives, last)
+        return payloads
+
+    def note(self, keepalives: Iterable[bytes], last: bytes | None) -> None:
+        """Note what came: keepalives, and the last other payload, of which a logical stream needs the header alone."""
+        for payload in keepalives:
+            keepalive = read_primary_keepalive(payload)
+            self.keepalive_lsn = max(self.keepalive_lsn, LSN(keepalive.wal_end))
+            self.reply_requested |= keepalive.reply_requested
         if last is not None:
-            start = int.from_bytes(last[1:9], "big")
             length = len(last) - XLOG_DATA_HEADER if self.physical else 0
-            self.received_lsn = max(self.received_lsn, LSN(start + length))
+            self.received_lsn = max(self.received_lsn, LSN(int.from_bytes(last[1:9], "big") + length))
         self.written = max(self.written, self.received_lsn, self.keepalive_lsn)
         self.wal_end = max(self.wal_end, self.written)
-        return payloads
 
     def acknowledge(self, flushed: LSN) -> None:
         """Everything below ``flushed`` is durable: the server hears of it with the next status. Never goes back."""
@@ -201,7 +205,8 @@ class Replication:
                     break
                 if not (yield Waiting(Wait.R, deadline)) and time.monotonic() >= deadline:
                     raise ConnectError("The walsender did not end its stream when asked to.")
-                self.frames.fill()
+                while self.frames.fill() and time.monotonic() < deadline:
+                    self.frames.take()
         return (yield from self.frames.outcome())
 
     def _after_interval(self) -> float:
@@ -222,7 +227,7 @@ def start_logical(
     Raises what map_error says: SlotMissingError, SlotInUseError, SlotLostError, RightsError, …
     """
     if interval_s is None:
-        interval_s = yield from _status_interval(pgconn, most_s)
+        interval_s = yield from status_interval(pgconn, most_s)
     return Replication((yield from start_copy(pgconn, command)), interval_s, flushed)
 
 
@@ -231,13 +236,13 @@ def start_physical(
 ) -> Exchange[Replication]:
     """START_REPLICATION … PHYSICAL; has ended at once where the timeline does. Raises what map_error says."""
     if interval_s is None:
-        interval_s = yield from _status_interval(pgconn, STATUS_INTERVAL_S)
+        interval_s = yield from status_interval(pgconn)
     command = StartPhysicalReplication(start_lsn, slot, timeline)
     frames = yield from start_copy(pgconn, command.build(pgconn.server_version))
     return Replication(frames, interval_s, physical=True)
 
 
-def _status_interval(pgconn: PGconn, most_s: float) -> Exchange[float]:
+def status_interval(pgconn: PGconn, most_s: float = STATUS_INTERVAL_S) -> Exchange[float]:
     """A third of wal_sender_timeout (0: none), ``most_s`` at the longest."""
     found = yield from rows(pgconn, "SHOW wal_sender_timeout")
     with reading_answer("SHOW wal_sender_timeout"):

@@ -166,6 +166,10 @@ class Session:
         """CopyData as it is, right or wrong."""
         self.send(*map(CopyData, payloads))
 
+    def octets(self, data: bytes) -> None:
+        """Bytes that need be no message."""
+        self._connection.sendall(data)
+
     def status(self) -> StandbyStatusUpdate:
         """The next status update of the client; raises ConnectionError when it ends the stream instead."""
         while isinstance(message := self.receive(), CopyData):
@@ -258,6 +262,7 @@ class FakeWalsender:
         with contextlib.suppress(OSError):  # the listener was closed
             while True:
                 connection, _ = self._listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as PostgreSQL does
                 self._connections.append(connection)
                 self._run(self._serve, connection)
 
