@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from wal2lake.changelog import format as layout
 from wal2lake.changelog import places
@@ -23,6 +24,7 @@ from wal2lake.changelog import plan as planning
 from wal2lake.changelog.builder import count_rows
 from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
+from wal2lake.changelog.grouped import GROUPED_SINCE, Grouped, RelationRows
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.relations import Messages, superfluous
@@ -65,6 +67,8 @@ class ChangeLog:
         self._batches: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_batch)
         self._heads: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_heads)
         self._indexes: _Recent[int, pa.RecordBatch] = _Recent(16, self._load_index)
+        self._grouped: _Recent[Extent, Grouped] = _Recent(2, lambda extent: Grouped(self.read(extent)))
+        self._counts: _Recent[Extent, dict[int, dict[str, int]]] = _Recent(16, self._count)
         self._relations: _Recent[str, Messages] = _Recent(64, self._load_relations)
         self._in_force: _Recent[tuple[str, ...], _InForce] = _Recent(16, self._load_in_force)
 
@@ -301,6 +305,10 @@ class ChangeLog:
             return max(start, self.last_end_lsn)
         return planning.end_lsn_within(self.segments, self._indexes.get, start, limits)
 
+    def size(self, start: int, end: int) -> int:
+        """Bytes of the messages of all transactions in (start, end]."""
+        return int(pc.sum(self.transactions(start, end)["bytes"]).as_py() or 0)
+
     def _check_held(self, start: int) -> None:
         first = self.segments[0] if self.segments else None
         if first and first.seq > 0 and start < first.previous_end_lsn:
@@ -324,7 +332,19 @@ class ChangeLog:
         info = self._info(extent.seq)
         if (extent.row_start, extent.row_stop) == (0, info.rows):
             return {oid: dict(kinds) for oid, kinds in info.counts.items()}
+        return self._counts.get(extent)
+
+    def _count(self, extent: Extent) -> dict[int, dict[str, int]]:
         return count_rows(self.heads(extent), lambda: self.read(extent).column("payload"))
+
+    def read_relation(self, extent: Extent, relation_id: int) -> RelationRows:
+        """The extent's rows, or where it has those of many relations, the changes of this one alone.
+
+        Those who ask for one relation after the other read through the rows once.
+        """
+        if len(self.counts(extent)) < GROUPED_SINCE:
+            return RelationRows(self.read(extent), None)
+        return self._grouped.get(extent).of(relation_id)
 
     def relation_runs(self, extent: Extent, relation_id: int) -> list[RelationRun]:
         """Split the extent where the relation's announced schema changes; no row is read.

@@ -41,6 +41,8 @@ Xids = npt.NDArray[np.uint32]
 
 
 PIECE_OF_BATCH = 2  # the bytes of a piece of decoded changes, in batches: only what one transaction makes larger is cut
+SMALL_BYTES = 4 << 20  # of a batch's messages: as much as the driver applies itself, at most
+_CHANGE_BYTES = 200  # of a change, by and large
 APPEND_TASK_ROWS = 400_000  # changes; enough for the data files to be large, few enough to use all cores
 
 
@@ -92,6 +94,11 @@ class ApplyTask:
 
     def __str__(self) -> str:
         return str(self.batch)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes there are to apply."""
+        return _CHANGE_BYTES * sum(count for _, _, count in self.parts)
 
     @property
     def rules(self) -> DecodeRules:

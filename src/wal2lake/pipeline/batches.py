@@ -18,6 +18,7 @@ from wal2lake.changelog.timelines import Timeline, newest_timeline
 from wal2lake.errors import RESYNC, ConnectError, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.pipeline.apply import (
     PIECE_OF_BATCH,
+    SMALL_BYTES,
     ApplyTask,
     TableBatch,
     apply_mirror,
@@ -291,7 +292,8 @@ class Batches:
                     tasks += self._plan_tasks(item, item.relation_id in announced)
         try:
             with span("apply", tasks=len(tasks)) as traced:
-                (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors)
+                small = bool(items) and self._log.size(items[0].start, items[0].end) <= SMALL_BYTES
+                (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors, small)
                 traced.set(left_out=len(errors.failed))
         finally:
             for item, reason in errors.failed.values():
@@ -333,14 +335,14 @@ class Batches:
         parts = split(item) if state.applied_lsn < item.end else []
         return [replace(task, parts=own, standing=state) for own in parts]
 
-    def _run_merges(self, tasks: Sequence[ApplyTask], errors: BatchErrors) -> None:
-        for task, changes in errors.succeeded(tasks, self._jobs.run(apply_mirror, tasks)):
+    def _run_merges(self, tasks: Sequence[ApplyTask], errors: BatchErrors, small: bool) -> None:
+        for task, changes in errors.succeeded(tasks, self._jobs.run(apply_mirror, tasks, small=small)):
             self._count(task.batch, changes)
 
-    def _commit_appends(self, tasks: Sequence[ApplyTask], errors: BatchErrors) -> None:
+    def _commit_appends(self, tasks: Sequence[ApplyTask], errors: BatchErrors, small: bool) -> None:
         """Commit what the tasks of a table wrote, all of it or nothing."""
         written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
-        for task, actions in errors.succeeded(tasks, self._jobs.run(write_changes, tasks)):
+        for task, actions in errors.succeeded(tasks, self._jobs.run(write_changes, tasks, small=small)):
             written.setdefault(str(task.batch), (task, []))[1].extend(actions)
         due: list[ApplyTask] = []
         for task, actions in written.values():
@@ -350,7 +352,7 @@ class Batches:
                 if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
                     due.append(task)
                 self._count(task.batch, task.batch.changes)
-        errors.succeeded(due, self._jobs.run(maintain, [task.target for task in due]))
+        errors.succeeded(due, self._jobs.run(maintain, [task.target for task in due], small=small))
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes

@@ -23,11 +23,15 @@ class Jobs(Protocol):
     def parallelism(self) -> int:
         """How many tasks run at once."""
 
-    def run(self, task: Callable[[Item], Result], items: Sequence[Item], tag: str = "") -> list[Result | Wal2LakeError]:
+    def run(
+        self, task: Callable[[Item], Result], items: Sequence[Item], tag: str = "", *, small: bool = False
+    ) -> list[Result | Wal2LakeError]:
         """Run ``task`` for each item and give the outcomes in the items' order.
 
-        ``task`` is an importable function; items and results travel pickled. An item's ``str`` names its table. Raises
-        SparkLostError when the job itself fails. ``tag``: for ``cancel``, which any thread may call.
+        ``task`` is an importable function; items and results travel pickled. An item's ``str`` names its table, its
+        ``weight``, if it has one, says about how many bytes it is work for. Raises SparkLostError when the job itself
+        fails. ``tag``: for ``cancel``, which any thread may call. ``small``: all of it takes little memory, and waits
+        for nobody: it is done in this process, and cannot be cancelled.
         """
 
     def cancel(self, tag: str) -> None:

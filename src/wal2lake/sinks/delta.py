@@ -69,6 +69,7 @@ from wal2lake.sinks.marking import (
     named_files,
     property_actions,
 )
+from wal2lake.sinks.open_tables import OPEN_TABLES, OpenTable
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
@@ -106,6 +107,7 @@ class DeltaSink:
         self._retention = retention or Retention()
         self._folder = Folder(uri)
         self._log = CommitLog(self._folder)
+        self._lent: OpenTable | None = None  # while an operation is under way, see _mapped_errors
         self._marks = deletion_vectors and self._folder.is_local  # a log elsewhere has no put-if-absent of ours
 
     def state(self) -> SinkState | None:
@@ -273,7 +275,7 @@ class DeltaSink:
         return self._require_table()
 
     def _settle_retention(self, table: DeltaTable, past: Past) -> DeltaTable:
-        marks = {name: table.transaction_version(mark) for name, mark in self._kept_ids.items()}
+        marks = {name: self._transaction(table, mark) for name, mark in self._kept_ids.items()}
         ours = {name: seconds for name, seconds in marks.items() if seconds is not None}
         changes = past.settle(table.metadata().configuration, ours, self._retention)
         if not changes:
@@ -313,10 +315,13 @@ class DeltaSink:
 
     def _open(self) -> DeltaTable | None:
         try:
-            table = DeltaTable(self.uri)
+            if self._lent is None or not self._lent.refresh():
+                self._lent = OPEN_TABLES.borrow(self._folder)
         except TableNotFoundError:
+            self._lent = None
             return None
-        if table.transaction_version(self._app_id) is None:
+        table = self._lent.table
+        if self._transaction(table, self._app_id) is None:
             raise TargetError(f"Pipeline {self.pipeline!r} did not make the Delta table at {self.uri}.", hint=_NOT_OURS)
         protocol = table.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
@@ -335,12 +340,17 @@ class DeltaSink:
         return table
 
     def _state(self, table: DeltaTable) -> SinkState:
-        applied = table.transaction_version(self._app_id)
+        applied = self._transaction(table, self._app_id)
         assert applied is not None
-        converges = table.transaction_version(self._converges_id) or 0
-        snapshot = table.transaction_version(self._snapshot_id)
+        converges = self._transaction(table, self._converges_id) or 0
+        snapshot = self._transaction(table, self._snapshot_id)
         plan_id = None if snapshot is None else f"{snapshot:012x}"
         return SinkState(table.version(), LSN(applied), columns(table), LSN(converges), plan_id)
+
+    def _transaction(self, table: DeltaTable, app_id: str) -> int | None:
+        """The version of an app transaction, as the table's log has it."""
+        assert self._lent is not None and self._lent.table is table, "the table that is open"
+        return self._lent.transaction_version(app_id)
 
     def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
@@ -404,22 +414,24 @@ class DeltaSink:
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
-        due = changed and version - (table.transaction_version(self._maintained_id) or 0) >= MAINTAIN_EVERY
+        due = changed and version - (self._transaction(table, self._maintained_id) or 0) >= MAINTAIN_EVERY
         marks = {self._maintained_id: version if due else None, self._converges_id: converges_lsn}
         come = [_add_action(action, schema, changed) for action in actions]
         if dead is not None and dead.concerns(removed):
             self._commit_marks(table, come, removed, dead, lsn, marks)
-            return due
-        with self._log.durably(table):
-            table.create_write_transaction(
-                [
-                    *come,
-                    *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
-                ],
-                mode="append",
-                schema=table.schema(),
-                **self._commit_options(lsn, marks),
-            )
+        else:
+            with self._log.durably(table):
+                table.create_write_transaction(
+                    [
+                        *come,
+                        *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
+                    ],
+                    mode="append",
+                    schema=table.schema(),
+                    **self._commit_options(lsn, marks),
+                )
+        assert self._lent is not None
+        self._lent.committed(self._said(lsn, marks)[1])
         return due
 
     def _commit_marks(
@@ -538,9 +550,12 @@ class DeltaSink:
         """Every failure of the library or the system is one of ours; what ``batches`` raise stays what it is.
 
         So does an exception of Arrow: outside of files, which read_batches minds, it is the rows' or the code's.
+        A table that is opened in the block stays open for the next one, unless it fails.
         """
         try:
             yield
+            if self._lent is not None:
+                OPEN_TABLES.give_back(self._folder, self._lent)
         except Wal2LakeError:
             raise
         except _GivenError as error:
@@ -552,6 +567,8 @@ class DeltaSink:
             raise TargetError(f"The Delta table at {self.uri} cannot be read: {error}", hint=RESYNC) from error
         except (DeltaError, OSError) as error:
             raise failure(self.uri, error) from error
+        finally:
+            self._lent = None
 
 
 class _GivenError(Exception):

@@ -1,6 +1,7 @@
-"""One Spark job, one task per item; a Wal2LakeError raised in a task comes back as that very error, not as text.
+"""One Spark job for many items; a Wal2LakeError raised for one comes back as that very error, not as text.
 
-An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
+A task of Spark's costs some 50 ms whatever it does, so light items share one; but no more than so many, for one that
+waits keeps those behind it, and all are done again when their process is lost. An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
 too. What fails the job, after Spark's retries, is the loss of a process.
 """
 
@@ -8,10 +9,9 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -22,7 +22,10 @@ from wal2lake.tables.failures import SparkLostError, WorkerLostError, errors_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SCHEMA = "item bigint, outcome binary"
+_PACK_BYTES: Final = 32 << 20  # of items' weights
+_LEAST_BYTES: Final = 256 << 10  # what an item counts as at least
+_PACK_ITEMS: Final = 16
+_CALLING: Final = "An error occurred while calling"  # py4j's first line, which says nothing
 
 # What Spark says of a Python process of its own that did not come up or went: nothing is wrong with the JVM then. A
 # data source's process gets ten seconds to start, which no setting prolongs, and a starved machine may need more; to
@@ -41,26 +44,38 @@ def run_tasks(
 ) -> list[Result | Wal2LakeError]:
     """Run ``task`` on executors for each item and give the outcomes in the items' order.
 
-    ``task`` must be an importable function; items and results travel pickled between our own processes.
-    Raises SparkLostError when the job itself fails.
+    ``task`` must be an importable function; items and results travel pickled between our own processes, each item to
+    where it is worked on and nowhere else. Raises SparkLostError when the job itself fails.
     """
     if not items:
         return []
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            outcomes = [pickle.dumps(attempt(task, items[number])) for number in numbers]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(numbers, pa.int64()), pa.array(outcomes, pa.binary())], ["item", "outcome"]
-            )
+    def work(pickled: bytes) -> bytes:
+        own: list[Item] = pickle.loads(pickled)  # noqa: S301 - written by our own driver below
+        return pickle.dumps([attempt(task, item) for item in own])
 
-    tasks = spark.range(0, len(items), 1, len(items)).mapInArrow(work, _SCHEMA)
+    context = spark.sparkContext
+    packs = [pickle.dumps(pack) for pack in packed(items, context.defaultParallelism)]
     try:
-        rows = sorted(tasks.collect(), key=lambda row: row["item"])
+        outcomes = context.parallelize(packs, len(packs)).map(work).collect()
     except (PySparkException, Py4JError) as error:
         raise spark_lost(error) from error
-    return [pickle.loads(row["outcome"]) for row in rows]  # noqa: S301 - written by our own task above
+    return [result for pack in outcomes for result in pickle.loads(pack)]  # noqa: S301 - written by our own task above
+
+
+def packed(items: Sequence[Item], cores: int) -> list[list[Item]]:
+    """The items, in order, in packs; as many as there are cores at least, where there are as many items."""
+    weights = [max(getattr(item, "weight", _PACK_BYTES), _LEAST_BYTES) for item in items]
+    most = min(_PACK_BYTES, -(-sum(weights) // cores))
+    packs: list[list[Item]] = []
+    size = most
+    for item, weight in zip(items, weights, strict=True):
+        if size + weight > most or len(packs[-1]) >= _PACK_ITEMS:
+            packs.append([])
+            size = 0
+        packs[-1].append(item)
+        size += weight
+    return packs
 
 
 def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeError:
@@ -75,7 +90,8 @@ def attempt(task: Callable[[Item], Result], item: Item) -> Result | Wal2LakeErro
 def spark_lost(error: BaseException) -> SparkLostError:
     """The error for a job or query that Spark gave up, with the first line of what it says; or, where that is some way
     down, that a Python process did not start, or went."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_CALLING)] or [type(error).__name__]
     lost = next((line for line in lines if _WORKER_LOST.search(line)), None)
     kind = SparkLostError if lost is None else WorkerLostError
     return kind(

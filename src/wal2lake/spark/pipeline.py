@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,7 +23,7 @@ from wal2lake.errors import Wal2LakeError
 from wal2lake.pipeline.engine import Batch, Item, Result
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.spark.checkpoint import batch_bounds, committed_lsn, require_readable
-from wal2lake.spark.jobs import run_tasks, spark_lost
+from wal2lake.spark.jobs import attempt, run_tasks, spark_lost
 from wal2lake.spark.session import build_session, running_session
 from wal2lake.spark.source import control_stream
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from wal2lake.config import Config
+
+_THREADS: Final = 4  # of the driver: half of what a small task does is waiting for a disk
 
 
 def run_pipeline(
@@ -87,13 +91,18 @@ class SparkEngine:
 
 
 class SparkJobs:
-    """``Jobs`` of a session."""
+    """``Jobs`` of a session; small ones are done by threads of this process, which need no job of Spark's."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.parallelism = spark.sparkContext.defaultParallelism
+        self._threads = ThreadPoolExecutor(_THREADS, "wal2lake task")
 
-    def run(self, task: Callable[[Item], Result], items: Sequence[Item], tag: str = "") -> list[Result | Wal2LakeError]:
+    def run(
+        self, task: Callable[[Item], Result], items: Sequence[Item], tag: str = "", *, small: bool = False
+    ) -> list[Result | Wal2LakeError]:
+        if small:
+            return list(self._threads.map(partial(attempt, task), items))
         if not tag:
             return run_tasks(self._spark, task, items)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from wal2lake.tables.failures import reading_log
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
 
 
-_opened: dict[str, ChangeLog] = {}
+_of_thread = threading.local()  # a ChangeLog is not for several threads, and Spark's driver runs tasks in some
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,14 @@ def read_extent(
     with reading_log(log.storage.where):
         if relation_id not in log.counts(extent):
             return
-        batch = log.read(extent)
+        part = log.read_relation(extent, relation_id)
         runs = log.relation_runs(extent, relation_id)
     for run in runs:
         schema = rules.schema(run)
-        for first in range(run.row_start, run.row_stop, CHUNK_ROWS):
-            rows = (first - extent.row_start, min(first + CHUNK_ROWS, run.row_stop) - extent.row_start)
-            changes = decode_changes(batch, schema, rows, unrepresentable=rules.unrepresentable)
+        start, stop = part.between(run.row_start - extent.row_start, run.row_stop - extent.row_start)
+        for first in range(start, stop, CHUNK_ROWS):
+            rows = (first, min(first + CHUNK_ROWS, stop))
+            changes = decode_changes(part.batch, schema, rows, unrepresentable=rules.unrepresentable)
             if len(changes):
                 yield CommittedChanges(changes, Commits.of(changes.xid, transactions))
 
@@ -78,7 +80,8 @@ def open_log(path: str) -> ChangeLog:
     """
     with reading_log(path):
         log = ChangeLog.open(path)
-        if path not in _opened or _opened[path].identity != log.identity:
-            _opened[path] = log
-        _opened[path].refresh()
-        return _opened[path]
+        opened: dict[str, ChangeLog] = _of_thread.__dict__
+        if path not in opened or opened[path].identity != log.identity:
+            opened[path] = log
+        opened[path].refresh()
+        return opened[path]

@@ -1,0 +1,107 @@
+"""Delta tables stay open between batches: opening one reads its log, which a commit leaves as it was but for one file.
+
+The rule: what is kept counts only while the log's folder bears it out. The file of the version that was seen last must
+be the very same one, and where there is a next one the table is read on before anybody uses it. What the versions say
+of app transactions is kept for that version alone, and carried over to the next one only where that is our own commit's
+file. Any error, and anything else than a disk, where such a look costs a request, opens the table anew.
+
+A table is lent to one operation at a time: who else wants it meanwhile opens it for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from deltalake import DeltaTable
+
+from wal2lake.sinks.folder import Folder
+
+KEPT: Final = 1000  # tables; each takes some 100 kB
+_Stamp = tuple[int, int, int] | None  # of a file: inode, mtime in ns, size; None: there is none
+
+
+class _Commit(NamedTuple):
+    """One of ours, by its file, and the app transactions that it says."""
+
+    stamp: _Stamp
+    transactions: Mapping[str, int]
+
+
+class OpenTable:
+    """A table that is open in the version that was newest when it was opened or refreshed."""
+
+    def __init__(self, folder: Folder) -> None:
+        """Raises as DeltaTable does."""
+        self.table = DeltaTable(folder.uri)
+        self._log = Path(folder.uri) / "_delta_log"
+        self._transactions: dict[str, int | None] = {}
+        self._note()
+
+    def refresh(self) -> bool:
+        """Read on to the newest version; False where what was read is not what is there, so that it is of no use."""
+        version = self.table.version()
+        if version != self._version or self._stamp is None or self._stamp_of(version) != self._stamp:
+            return False
+        if self._stamp_of(version + 1) is not None:
+            self.table.update_incremental()
+            ours = self._ours is not None and self._ours.stamp == self._stamp_of(version + 1)
+            if self._ours is not None and ours and self.table.version() == version + 1:
+                self._transactions |= self._ours.transactions
+            else:
+                self._transactions.clear()
+            self._note()
+        return True
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """DeltaTable's, which reads through all commits since the last checkpoint, asked once for each version."""
+        if self.table.version() != self._version:
+            return self.table.transaction_version(app_id)
+        if app_id not in self._transactions:
+            self._transactions[app_id] = self.table.transaction_version(app_id)
+        return self._transactions[app_id]
+
+    def committed(self, transactions: Mapping[str, int]) -> None:
+        """The next version is our own commit, which said these."""
+        self._ours = _Commit(self._stamp_of(self._version + 1), transactions)
+
+    def _note(self) -> None:
+        self._version = self.table.version()
+        self._stamp = self._stamp_of(self._version)
+        self._ours: _Commit | None = None
+
+    def _stamp_of(self, version: int) -> _Stamp:
+        try:
+            found = (self._log / f"{version:020d}.json").stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class OpenTables:
+    """Those that are not lent, by URI, the one that was used longest ago first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, OpenTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def borrow(self, folder: Folder) -> OpenTable:
+        """The folder's table in its newest version. Raises as DeltaTable does."""
+        with self._lock:
+            known = self._kept.pop(folder.uri, None)
+        return known if known is not None and known.refresh() else OpenTable(folder)
+
+    def give_back(self, folder: Folder, table: OpenTable) -> None:
+        """Nobody uses it any more."""
+        if folder.is_local:
+            with self._lock:
+                self._kept[folder.uri] = table
+                self._kept.move_to_end(folder.uri)
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+
+
+OPEN_TABLES: Final = OpenTables()  # of this process
