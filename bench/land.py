@@ -123,7 +123,8 @@ def pipeline(spark: SparkSession, config: Config) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=run_pipeline, args=(config, stop))
     thread.start()
     try:
-        await_that(lambda: any(q.status["message"].startswith("Waiting") for q in spark.streams.active), thread)
+        idle = ("Waiting", "Getting offsets")
+        await_that(lambda: any(q.status["message"].startswith(idle) for q in spark.streams.active), thread)
         yield thread
     finally:
         stop.set()

@@ -38,7 +38,7 @@ class Here:
 
     parallelism = 2
 
-    def run(self, task: Any, items: Sequence[Any], tag: str = "") -> list[Any]:
+    def run(self, task: Any, items: Sequence[Any], tag: str = "", *, small: bool = False) -> list[Any]:
         return [attempt(task, item) for item in items]
 
     def cancel(self, tag: str) -> None:

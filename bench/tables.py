@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
@@ -129,7 +130,7 @@ def _change(postgres: EmbeddedPostgres, log: ChangeLog, names: Sequence[str], tu
 
     def arrived() -> bool:
         log.refresh()
-        return log.transactions(before, log.last_end_lsn).num_rows == len(names)
+        return bool(log.transactions(before, log.last_end_lsn).num_rows == len(names))
 
     await_that(arrived)
     return log.last_end_lsn
@@ -138,7 +139,7 @@ def _change(postgres: EmbeddedPostgres, log: ChangeLog, names: Sequence[str], tu
 def _measure(batches: Batches, config: Config, names: Sequence[str], ends: Sequence[int]) -> int:
     ours: list[float] = []
     theirs: list[float] = []
-    for turn, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
+    for turn, (start, end) in enumerate(pairwise(ends)):
         began = time.perf_counter()
         ours.append(_cpu_s(lambda start=start, end=end: batches.apply(start, end)))  # type: ignore[misc]
         seconds = time.perf_counter() - began

@@ -63,7 +63,7 @@ class LogConfig:
 
     path: str = "wal2lake/log"
     segment_bytes: int = 4 << 20
-    segment_seconds: float = 0.5
+    segment_seconds: float = 0.25
     retention_seconds: float = 3600.0
     compression: Literal["lz4", "zstd", "none"] = "lz4"
 
@@ -101,7 +101,7 @@ class PipelineConfig:
     """How the Spark side works. ``name`` is written into every table's commits, with the LSN."""
 
     name: str = "wal2lake"
-    trigger_seconds: float = 0.5
+    trigger_seconds: float = 0.1
     max_bytes_per_trigger: int = 256 << 20
     snapshot_chunk_bytes: int = 64 << 20
     unrepresentable: Literal["error", "null", "text"] = "error"

@@ -211,9 +211,7 @@ class LocalJobs:
     parallelism = 2
     copy = apply = run_here
 
-    def run(
-        self, task: Callable[[Any], Any], items: Sequence[Any], tag: str = "", *, small: bool = False
-    ) -> list[Any]:
+    def run(self, task: Callable[[Any], Any], items: Sequence[Any], tag: str = "", *, small: bool = False) -> list[Any]:
         return self.copy(task, items) if tag else self.apply(task, items)
 
     def cancel(self, tag: str) -> None:

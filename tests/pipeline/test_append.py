@@ -141,13 +141,13 @@ def test_one_tables_passing_trouble_keeps_no_other_from_the_batchs_end(
         ]
 
     site.sql(*(f"INSERT INTO {table} VALUES (1)" for table in "abc"))
-    log = Path(f"{site.config.lake.path}/public/b/_delta_log/{0:020d}.json")
-    whole = log.read_bytes()
     with monkeypatch.context() as patch, pytest.raises(ConnectError):
         patch.setattr("tests.pipeline.conftest.LocalJobs.apply", lost)
         site.run()
     assert [operations(site, f"public.{table}", "id") for table in "abc"] == [[], [("I", 1)], [("I", 1)]]
     site.sql(*(f"INSERT INTO {table} VALUES (2)" for table in "abc"))
+    log = Path(f"{site.config.lake.path}/public/b/_delta_log/{1:020d}.json")
+    whole = log.read_bytes()
 
     def damaged(spark: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         outcomes = run_here(spark, task, items)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.spark_source.conftest import LogScript
@@ -178,3 +180,63 @@ def test_a_trimmed_log_begins_later_and_refuses_what_is_gone(three: LogScript) -
     assert found.initial() == at(three.ends[1])
     with pytest.raises(LogMismatchError, match="no longer holds"):
         found.latest(at(three.start), None, 1)
+
+
+class Time:
+    """A clock that only a sleep moves, and what happens then."""
+
+    def __init__(self, happens: dict[float, Callable[[], object]] | None = None) -> None:
+        self.now = 0.0
+        self._happens = happens or {}
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        for at in [at for at in self._happens if at <= self.now]:
+            self._happens.pop(at)()
+
+
+def waiting(log: LogScript, time: Time) -> Offsets:
+    return Offsets(ChangeLog.open(log.path), SourceOptions(log.path, trigger_s=0.2), lambda: time.now, time.sleep)
+
+
+def test_spark_is_kept_waiting_until_there_is_something_new(log: LogScript) -> None:
+    time = Time({0.3: lambda: log.transactions([relation(), insert(1, "a")])})
+    assert waiting(log, time).latest(at(log.start), None, None) == at(log.ends[0])
+    assert 0.3 <= time.now < 0.4
+
+
+def test_it_is_not_kept_waiting_longer_than_a_stop_may_take(log: LogScript) -> None:
+    time = Time()
+    assert waiting(log, time).latest(at(log.start), None, None) == at(log.start)
+    assert time.now == pytest.approx(offsets.WAIT_SECONDS)
+
+
+def test_a_batch_begins_so_long_after_the_one_before_it_at_the_earliest(three: LogScript) -> None:
+    time = Time()
+    found = waiting(three, time)
+    assert found.latest(at(three.start), None, 4) == at(three.ends[0])
+    assert time.now == 0
+    assert found.latest(at(three.ends[0]), None, 4) == at(three.ends[1])
+    assert 0.2 <= time.now < 0.23
+    assert found.latest(at(three.ends[1]), None, None) == at(three.ends[2])
+    assert 0.4 <= time.now < 0.45
+
+
+def test_a_batch_may_begin_later_than_spark_is_kept_waiting(three: LogScript) -> None:
+    time = Time()
+    found = Offsets(ChangeLog.open(three.path), SourceOptions(three.path, trigger_s=2.0), lambda: time.now, time.sleep)
+    assert found.latest(at(three.start), None, 4) == at(three.ends[0])
+    answers = []
+    while time.now < 2.0:
+        answers.append(found.latest(at(three.ends[0]), None, None))
+    assert answers[:-1] == [at(three.ends[0])] * 3
+    assert answers[-1] == at(three.ends[2])
+
+
+def test_what_is_there_at_the_start_is_not_waited_for(three: LogScript) -> None:
+    time = Time()
+    found = waiting(three, time)
+    found.stop_at_newest()
+    assert found.latest(at(three.start), None, None) == found.latest(at(three.ends[2]), None, None) == at(three.ends[2])
+    assert time.now == 0

@@ -42,6 +42,8 @@ def test_a_table_name_may_have_dots() -> None:
         ({"log": "l", "maxRowsPerTrigger": "0"}, "positive"),
         ({"log": "l", "maxBytesPerTrigger": "-5"}, "positive"),
         ({"log": "l", "maxBytesPerTrigger": "5t"}, "positive"),
+        ({"log": "l", "triggerSeconds": "1 minute"}, "number of seconds"),
+        ({"log": "l", "triggerSeconds": "-1"}, "number of seconds"),
         ({"log": "l", "consumer": "../x"}, "consumer"),
         ({"log": "l", "unrepresentable": "guess"}, "error or null"),
         ({"log": "l", "typeEdition": "0"}, "from 1 to"),

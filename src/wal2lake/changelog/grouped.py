@@ -45,9 +45,8 @@ class Grouped:
         changes = np.flatnonzero((tag == INSERT) | (tag == UPDATE) | (tag == DELETE))
         self._row: Positions = changes[np.argsort(relation_id[changes], kind="stable")]
         self._batch = batch.take(pa.array(self._row))
-        ids, starts = np.unique(relation_id[self._row], return_index=True)
-        stops = np.append(starts[1:], len(self._row))
-        self._places = {int(of): (int(at), int(end)) for of, at, end in zip(ids, starts, stops, strict=True)}
+        found = zip(*np.unique(relation_id[self._row], return_index=True, return_counts=True), strict=True)
+        self._places = {int(of): (int(start), int(start + count)) for of, start, count in found}
 
     def of(self, relation_id: int) -> RelationRows:
         """The relation's rows, which it has none of where it has no changes; or all rows, where a Truncate is."""

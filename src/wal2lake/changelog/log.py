@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -167,6 +168,10 @@ class ChangeLog:
         while self._is_there(seen[-1].seq + 1):
             seen.append(self._infos.get(seen[-1].seq + 1))
         self._require_newest(seen[-1].seq)
+
+    def has_more(self) -> bool:
+        """Whether a segment came since; that look-up of a name, and no more."""
+        return self._is_there(self.segments[-1].seq + 1 if self.segments else self._next_seq)
 
     def _list(self) -> list[SegmentInfo]:
         """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""
@@ -532,11 +537,17 @@ def _append_run(
 ) -> None:
     if relation is None or start >= stop:
         return
-    message = read_message(relation)
+    runs.append(RelationRun(start, stop, _relation(relation), {oid: _type(p) for oid, p in types.items()}))
+
+
+@lru_cache(4096)  # the same ones are in force in one segment after the other
+def _relation(payload: bytes) -> Relation:
+    message = read_message(payload)
     assert isinstance(message, Relation)
-    runs.append(RelationRun(start, stop, message, {oid: _type(p) for oid, p in types.items()}))
+    return message
 
 
+@lru_cache(4096)
 def _type(payload: bytes) -> Type:
     message = read_message(payload)
     assert isinstance(message, Type)

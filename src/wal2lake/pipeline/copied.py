@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from wal2lake.tables.chunks import BLOCK_BYTES
-from wal2lake.tables.state import Chunk, SnapshotPlan
+from wal2lake.tables.chunks import BLOCK_BYTES, chunk_bytes
+from wal2lake.tables.state import SnapshotPlan
 from wal2lake.tables.table_folder import TableFolder
 
 
@@ -42,7 +42,7 @@ class Copied:
 
     @property
     def bytes_read(self) -> int:
-        return sum(_size(self.plan, chunk) for chunk in self.plan.chunks if chunk.number in self.rows)
+        return sum(chunk_bytes(self.plan, chunk) for chunk in self.plan.chunks if chunk.number in self.rows)
 
     @property
     def lately(self) -> Read:
@@ -53,9 +53,3 @@ class Copied:
 def bytes_total(plan: SnapshotPlan) -> int:
     """Of the heap that ``plan`` reads."""
     return plan.blocks * BLOCK_BYTES
-
-
-def _size(plan: SnapshotPlan, chunk: Chunk) -> int:
-    """Of a plan made before sizes were noted, nothing is known of the last one."""
-    end = plan.blocks if chunk.block_to is None else chunk.block_to
-    return max(0, end - chunk.block_from) * BLOCK_BYTES

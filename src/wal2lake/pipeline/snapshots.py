@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _ROUNDS = 20
 _TAG = "wal2lake-snapshot"  # of the jobs that read chunks
+_WAVE_BYTES = 16 << 20  # a chunk of so many bytes has a core to itself,
+_WAVE_TASKS = 16  # and of smaller ones no more than so many have one together: batches wait for it
 _NAMED = 5  # of the transactions that are waited for
 
 
@@ -131,19 +133,22 @@ class Snapshots:
                     if (own := rows.get(table.relation_id)) is not None
                     for task in self._plan_tasks(table, heaps[table.relation_id], own, keeper.identity, pace, failed)
                 ]
-                cores = self._jobs.parallelism - pace.spare_cores
-                outcomes = self._run_in_waves(tasks, max(1, cores if pace.spare_cores else len(tasks)))
+                waves = [tasks]
+                if pace.spare_cores:
+                    waves = _waves(tasks, max(1, self._jobs.parallelism - pace.spare_cores))
+                outcomes = self._run_in_waves(waves)
         younger = any(table.relation_id in unread - rows.keys() for table in published)  # than the snapshot
         return self._collect_failures(tasks[: len(outcomes)], outcomes, failed) or younger
 
-    def _run_in_waves(self, tasks: Sequence[CopyTask], at_once: int) -> list[int | Wal2LakeError]:
+    def _run_in_waves(self, waves: Sequence[Sequence[CopyTask]]) -> list[int | Wal2LakeError]:
         """The outcomes in the tasks' order, up to one that would be that of all others too."""
         outcomes: list[int | Wal2LakeError] = []
-        for first in range(0, len(tasks), at_once):
+        for wave in waves:
             self._waiting.check_for_interrupts()
-            with span("copy chunks", chunks=len(tasks[first : first + at_once])):
-                outcomes += self._jobs.run(copy_chunk, tasks[first : first + at_once], _TAG)
-            if any(map(_concerns_all_tables, outcomes[first:])):
+            with span("copy chunks", chunks=len(wave)):
+                came = self._jobs.run(copy_chunk, wave, _TAG)
+            outcomes += came
+            if any(map(_concerns_all_tables, came)):
                 break
         return outcomes
 
@@ -235,6 +240,20 @@ class Snapshots:
 def _missing_chunks(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
     done = folder.chunks(plan.plan_id)
     return [chunk for chunk in plan.chunks if chunk.number not in done]
+
+
+def _waves(tasks: Sequence[CopyTask], at_once: int) -> list[list[CopyTask]]:
+    """The tasks, in order, in groups of so many; small ones count for a part of one."""
+    waves: list[list[CopyTask]] = []
+    left = 0.0
+    for task in tasks:
+        share = min(1.0, max(task.weight / _WAVE_BYTES, 1 / _WAVE_TASKS))
+        if left < share:
+            waves.append([])
+            left = at_once
+        waves[-1].append(task)
+        left -= share
+    return waves
 
 
 def _concerns_all_tables(outcome: int | Wal2LakeError) -> bool:

@@ -345,12 +345,16 @@ class DeltaSink:
         converges = self._transaction(table, self._converges_id) or 0
         snapshot = self._transaction(table, self._snapshot_id)
         plan_id = None if snapshot is None else f"{snapshot:012x}"
-        return SinkState(table.version(), LSN(applied), columns(table), LSN(converges), plan_id)
+        schema = self._lent_as(table).of_version("columns", columns)
+        return SinkState(table.version(), LSN(applied), schema, LSN(converges), plan_id)
 
     def _transaction(self, table: DeltaTable, app_id: str) -> int | None:
         """The version of an app transaction, as the table's log has it."""
+        return self._lent_as(table).transaction_version(app_id)
+
+    def _lent_as(self, table: DeltaTable) -> OpenTable:
         assert self._lent is not None and self._lent.table is table, "the table that is open"
-        return self._lent.transaction_version(app_id)
+        return self._lent
 
     def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
         """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
@@ -410,7 +414,8 @@ class DeltaSink:
 
         ``dead``: what is marked in the table's files, and in those that stay is marked by this commit.
         """
-        files, schema = _files(table), columns(table)
+        opened = self._lent_as(table)
+        files, schema = opened.of_version("files", _files), opened.of_version("columns", columns)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
@@ -430,8 +435,7 @@ class DeltaSink:
                     schema=table.schema(),
                     **self._commit_options(lsn, marks),
                 )
-        assert self._lent is not None
-        self._lent.committed(self._said(lsn, marks)[1])
+        opened.committed(self._said(lsn, marks)[1])
         return due
 
     def _commit_marks(
@@ -506,11 +510,13 @@ class DeltaSink:
             self._replace(table, actions, as_said(schema, table), None)
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
+        opened = self._lent_as(table)
+        schema, files = opened.of_version("columns", columns), opened.of_version("files", _files)
         dead = DeadRows(self._folder.files, self._named(table) if has_vectors(table) else {})
         if not self._marks or not may_mark(table):
-            return CommittedFiles(self._folder, columns(table), _files(table), dead)
+            return CommittedFiles(self._folder, schema, files, dead)
         indexes = KeyIndexes(Path(self.uri), _seed(table))
-        return CommittedFiles(self._folder, columns(table), _files(table), dead, MARK_BYTES, indexes)
+        return CommittedFiles(self._folder, schema, files, dead, MARK_BYTES, indexes)
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
         """Its files as the log names them."""

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from deltalake import DeltaTable
 
 from wal2lake.sinks.folder import Folder
 
 KEPT: Final = 1000  # tables; each takes some 100 kB
+T = TypeVar("T")
 _Stamp = tuple[int, int, int] | None  # of a file: inode, mtime in ns, size; None: there is none
 
 
@@ -39,6 +40,8 @@ class OpenTable:
         self.table = DeltaTable(folder.uri)
         self._log = Path(folder.uri) / "_delta_log"
         self._transactions: dict[str, int | None] = {}
+        self._kept: dict[str, Any] = {}
+        self._ours: _Commit | None = None
         self._note()
 
     def refresh(self) -> bool:
@@ -64,14 +67,24 @@ class OpenTable:
             self._transactions[app_id] = self.table.transaction_version(app_id)
         return self._transactions[app_id]
 
+    def of_version(self, name: str, ask: Callable[[DeltaTable], T]) -> T:
+        """What ``ask`` says of the table, which is asked once for each version; ``name``: of the question."""
+        if self.table.version() != self._version:
+            return ask(self.table)
+        if name not in self._kept:
+            self._kept[name] = ask(self.table)
+        answer: T = self._kept[name]
+        return answer
+
     def committed(self, transactions: Mapping[str, int]) -> None:
         """The next version is our own commit, which said these."""
         self._ours = _Commit(self._stamp_of(self._version + 1), transactions)
 
     def _note(self) -> None:
         self._version = self.table.version()
+        self._kept.clear()
         self._stamp = self._stamp_of(self._version)
-        self._ours: _Commit | None = None
+        self._ours = None
 
     def _stamp_of(self, version: int) -> _Stamp:
         try:

@@ -1,7 +1,9 @@
 """One Spark job for many items; a Wal2LakeError raised for one comes back as that very error, not as text.
 
 A task of Spark's costs some 50 ms whatever it does, so light items share one; but no more than so many, for one that
-waits keeps those behind it, and all are done again when their process is lost. An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
+waits keeps those behind it, and all are done again when their process is lost.
+
+An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
 too. What fails the job, after Spark's retries, is the loss of a process.
 """
 

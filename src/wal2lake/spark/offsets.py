@@ -3,6 +3,9 @@
 Offsets are {"lsn": end LSN}; a batch is (start, end]. Spark makes ``start`` durable before it hands it over, so
 whatever lies at or below it is released for retention right then. A barrier is a commit LSN that no batch crosses:
 batches end at the last transaction that commits before it, and only then go on past it.
+
+A query that triggers as fast as it can is told at once when there is something new: Spark asks, and is kept waiting
+until there is (``triggerSeconds``), where else it would ask at fixed times, or a hundred times a second.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.spark.options import SourceOptions
 from wal2lake.spark.typed import end_within_rows
 
+WAIT_SECONDS = 0.5  # that Spark is kept waiting at most, and a query that is to stop with it
+_LOOK_SECONDS = 0.02
 REFRESH_SECONDS = 0.02  # Spark asks every 10 ms when idle; between refreshes the answer comes from memory
 
 Offset = dict[str, int]
@@ -22,11 +27,18 @@ Offset = dict[str, int]
 class Offsets:
     """The positions of one query over one log; not shared between threads."""
 
-    def __init__(self, log: ChangeLog, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        log: ChangeLog,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._log = log
         self._options = options
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._refreshed = clock()
+        self._due = 0.0  # when the next batch may begin, by triggerSeconds
         self._target: int | None = None  # Trigger.AvailableNow: where the query ends
         self._initial: int | None = None
         self._last: int | None = None  # where the next batch starts, for Spark 4.0 and 4.1, which do not say
@@ -47,17 +59,42 @@ class Offsets:
         Without ``start`` (Spark 4.0, 4.1) the batch continues from the last end this process has seen, and the first
         one after a restart is not limited, since nothing says where it starts.
         """
-        now = self._clock()
-        if now - self._refreshed >= REFRESH_SECONDS:
-            self._log.refresh()
-            self._refreshed = now
         if start is not None:
             self._last = start["lsn"]
             self._release(self._last)
         if self._last is None:
+            self._refresh()
             return {"lsn": self._end()}
+        if not self._await_turn(self._last):
+            return {"lsn": self._last}
         self._last = self._batch_end(self._last, max_bytes, max_rows)
         return {"lsn": self._last}
+
+    def _await_turn(self, start: int) -> bool:
+        """See what was appended. With ``triggerSeconds`` wait a little until there is something, and a batch may begin;
+        False when none may yet."""
+        self._refresh()
+        between = self._options.trigger_s
+        if between is None or self._target is not None:
+            return True
+        until = self._clock() + WAIT_SECONDS
+        while (now := self._clock()) < until and (now < self._due or not self._has_news(start)):
+            self._sleep(min(_LOOK_SECONDS, until - now))
+        self._log.refresh()
+        if self._clock() < self._due:
+            return False
+        if self._end() > start:
+            self._due = self._clock() + between
+        return True
+
+    def _has_news(self, start: int) -> bool:
+        return self._end() > start or self._log.has_more()
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if now - self._refreshed >= REFRESH_SECONDS:
+            self._log.refresh()
+            self._refreshed = now
 
     def newest(self) -> Offset:
         """How far the log goes, for the lag in Spark's progress report."""

@@ -2,7 +2,7 @@
 
 ``log`` (or ``.load(path)``), ``table``, ``startingLsn``, ``endingLsn`` (batch reads), ``maxBytesPerTrigger``,
 ``maxRowsPerTrigger``, ``consumer``, ``unrepresentable``, ``textColumns`` (comma-separated schema.table.column),
-``typeEdition``, ``plugin``, ``pluginOptions`` (a JSON object; null: no value).
+``typeEdition``, ``triggerSeconds``, ``plugin``, ``pluginOptions`` (a JSON object; null: no value).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wal2lake.tables.committed import DecodeRules
 
 _NAMES = (
     "log", "path", "table", "startingLsn", "endingLsn", "maxBytesPerTrigger", "maxRowsPerTrigger", "consumer",
-    "unrepresentable", "textColumns", "typeEdition", "plugin", "pluginOptions",
+    "unrepresentable", "textColumns", "typeEdition", "triggerSeconds", "plugin", "pluginOptions",
 )  # fmt: skip
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -33,8 +33,8 @@ class SourceOptions:
 
     ``table`` is (namespace, name); ``plugin`` an output plugin's name; neither: control rows. The range is
     (starting_lsn, ending_lsn], by the end LSN of transactions; None is the log's own start or end. Limits are bytes
-    and rows per micro-batch. Segments that ``consumer`` has not passed are kept; without a name the query holds
-    nothing back.
+    and rows per micro-batch, ``trigger_s`` the seconds between the beginnings of two at least. Segments that
+    ``consumer`` has not passed are kept; without a name the query holds nothing back.
     """
 
     log: str
@@ -47,6 +47,7 @@ class SourceOptions:
     rules: DecodeRules = field(default_factory=DecodeRules)
     plugin: str | None = None
     plugin_options: tuple[tuple[str, str | None], ...] = ()
+    trigger_s: float | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -64,6 +65,7 @@ class SourceOptions:
             ending_lsn=_lsn(given.get("endinglsn")),
             max_bytes=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
             max_rows=_size("maxRowsPerTrigger", given.get("maxrowspertrigger")),
+            trigger_s=_seconds("triggerSeconds", given.get("triggerseconds")),
             consumer=_consumer(given.get("consumer")),
             rules=_rules(given.get("unrepresentable", "error"), given.get("textcolumns", ""), given.get("typeedition")),
             plugin=_plugin(given.get("plugin"), given.get("table")),
@@ -94,6 +96,15 @@ def _size(name: str, text: str | None) -> int | None:
     if match is None or int(match[1]) == 0:
         raise ConfigError(f"{name} must be a positive number, such as 1000000 or 64m; {text!r} is not.")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    if not text:
+        return None
+    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*", text)
+    if match is None:
+        raise ConfigError(f"{name} must be a number of seconds, such as 0.5; {text!r} is not.")
+    return float(match[1])
 
 
 def _consumer(text: str | None) -> str | None:

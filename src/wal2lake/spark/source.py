@@ -189,5 +189,6 @@ def control_stream(spark: SparkSession, config: Config, beginning: int) -> DataF
         .option("maxBytesPerTrigger", str(config.pipeline.max_bytes_per_trigger))
         .option("startingLsn", str(LSN(beginning)))
         .option("consumer", config.pipeline.name)
+        .option("triggerSeconds", f"{config.pipeline.trigger_seconds:f}")
         .load()
     )

@@ -22,7 +22,7 @@ from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.live_tables import current_names, has_opened, heap_files
 from wal2lake.postgres.snapshot import SnapshotIdentity, copy_binary
-from wal2lake.tables.chunks import columns_as_read, planned_schema
+from wal2lake.tables.chunks import chunk_bytes, columns_as_read, planned_schema
 from wal2lake.tables.failures import reading_table
 from wal2lake.tables.landing import target_schema
 from wal2lake.tables.state import Chunk, DoneChunk, SnapshotPlan
@@ -53,6 +53,11 @@ class CopyTask:
 
     def __str__(self) -> str:
         return str(self.table)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes are read."""
+        return chunk_bytes(self.plan, self.chunk)
 
 
 def copy_chunk(task: CopyTask) -> int:

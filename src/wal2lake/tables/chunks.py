@@ -65,6 +65,12 @@ def plan_snapshot(
     )
 
 
+def chunk_bytes(plan: SnapshotPlan, chunk: Chunk) -> int:
+    """Of a plan made before sizes were noted, nothing is known of the last one."""
+    end = plan.blocks if chunk.block_to is None else chunk.block_to
+    return max(0, end - chunk.block_from) * BLOCK_BYTES
+
+
 def still_holds(
     plan: SnapshotPlan,
     table: PublishedTable,

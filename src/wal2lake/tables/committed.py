@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.changes import Changes, decode_changes
 from wal2lake.columnar.types import FIRST_RULES, TableSchema, TypeRules
+from wal2lake.pgoutput.messages import Relation, Type
 from wal2lake.tables.failures import reading_log
 
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
@@ -32,8 +34,17 @@ class DecodeRules:
     types: TypeRules = FIRST_RULES
 
     def schema(self, run: RelationRun) -> TableSchema:
-        """The table as the log announces it."""
-        return TableSchema.from_relation(run.relation, run.types, self.text_columns, self.types)
+        """The table as the log announces it; the very same object for what was announced in the same words."""
+        named = {column.type_oid for column in run.relation.columns}
+        types = tuple((oid, announced) for oid, announced in run.types.items() if oid in named)
+        return _schema(run.relation, types, self.text_columns, self.types)
+
+
+@lru_cache(4096)  # it costs as much as the decoding of hundreds of changes
+def _schema(
+    relation: Relation, types: tuple[tuple[int, Type], ...], text_columns: tuple[str, ...], rules: TypeRules
+) -> TableSchema:
+    return TableSchema.from_relation(relation, dict(types), text_columns, rules)
 
 
 @dataclass(frozen=True, slots=True)
