@@ -139,6 +139,7 @@ def _write(dsn: str, names: Sequence[str], rows: int, rate: float, seconds: floa
     order: list[str] = []
     rng = random.Random(1)
     with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit TO on")  # the test server's default is off, and decoding waits
         began = time.monotonic()
         while (now := time.monotonic()) < began + seconds:
             if (due := began + len(order) / rate) > now:

@@ -199,6 +199,7 @@ def test_a_lock_on_the_table_that_is_read_is_not_waited_for(new_table: Site, mon
     site = new_table
     batches = opened(site)
     monkeypatch.setattr("wal2lake.pipeline.tablesync.BESIDE_STREAM", Pace(spare_cores=1, lock_timeout_s=1))
+    monkeypatch.setattr("wal2lake.pipeline.snapshots.WAVE_TASKS", 1)
     lock = psycopg.connect(site.dsn)
     waves: list[int] = []
 

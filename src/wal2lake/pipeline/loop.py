@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from wal2lake.changelog.log import ChangeLog
@@ -120,27 +120,56 @@ class _Following:
 
     def run(self, until: int | None, available_now: bool) -> None:
         """Until the stream ends, or is to; raises why, and the reason of a quarantined table."""
-        while not self._discover(_position(self._engine, self._log)) and not self._batches.tables.some_in_lake:
-            self._waiting.pause(self._held_up, self._backoff.pause_s())
-        self._waiting.check_for_interrupts()
         sync = TableSync(self._batches, self._applying, self._reading, lambda: self._progress.applied)
         try:
-            while not self._stream_once(sync, until, available_now):
-                pass
-        except InterruptedByUser:  # while tables were waited for that come in beside the stream
-            if not self._stop.is_set():
-                raise
+            self._begin(available_now)
+            try:
+                while not self._stream_once(sync, until, available_now):
+                    pass
+            except InterruptedByUser:  # while tables were waited for that come in beside the stream
+                if not self._stop.is_set():
+                    raise
         finally:
             self._end_stream(sync)
         self._batches.require_none_quarantined()
+
+    def _begin(self, available_now: bool) -> None:
+        """Bring in the tables of a lake that has none yet.
+
+        A query takes Spark seconds to start, and does so meanwhile, unless it is to end where the log does then: its
+        first batch waits for its turn. If it does not start, it is tried again when the tables are there.
+        """
+        opening = threading.Thread(target=self._open_early, name="wal2lake stream", daemon=True)
+        with self._applying:
+            try:
+                if not available_now:
+                    opening.start()
+                while not self._discover(_position(self._engine, self._log)) and not self._batches.tables.some_in_lake:
+                    self._waiting.pause(self._held_up, self._backoff.pause_s())
+                self._waiting.check_for_interrupts()
+            except BaseException:
+                self._waiting.close()  # before a batch has its turn
+                raise
+            finally:
+                if opening.ident is not None:
+                    opening.join()
+
+    def _open_early(self) -> None:
+        with suppress(SparkLostError):
+            self._open_stream(available_now=False)
+
+    def _open_stream(self, *, available_now: bool) -> BatchStream:
+        if self._stream is None:
+            self._stream = self._engine.stream(self._log.beginning(), self._apply_batch, available_now=available_now)
+        return self._stream
 
     def _stream_once(self, sync: TableSync, until: int | None, available_now: bool) -> bool:
         """Follow a stream to its end; False, after a pause, when it has to be started again, and Spark has not."""
         applied, self._failure = self._progress.applied, None
         try:
-            self._stream = self._engine.stream(self._log.beginning(), self._apply_batch, available_now=available_now)
+            stream = self._open_stream(available_now=available_now)
             self._streaming = True
-            self._watch(self._stream, sync, until)
+            self._watch(stream, sync, until)
         except WorkerLostError as error:
             if self._stop.is_set():
                 raise

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 _ROUNDS = 20
 _TAG = "wal2lake-snapshot"  # of the jobs that read chunks
-_WAVE_BYTES = 16 << 20  # a chunk of so many bytes has a core to itself,
-_WAVE_TASKS = 16  # and of smaller ones no more than so many have one together: batches wait for it
+WAVE_BYTES = 16 << 20  # a chunk of so many bytes has a core to itself,
+WAVE_TASKS = 16  # and of smaller ones no more than so many have one together: batches wait for it
 _NAMED = 5  # of the transactions that are waited for
 
 
@@ -247,7 +247,7 @@ def _waves(tasks: Sequence[CopyTask], at_once: int) -> list[list[CopyTask]]:
     waves: list[list[CopyTask]] = []
     left = 0.0
     for task in tasks:
-        share = min(1.0, max(task.weight / _WAVE_BYTES, 1 / _WAVE_TASKS))
+        share = min(1.0, max(task.weight / WAVE_BYTES, 1 / WAVE_TASKS))
         if left < share:
             waves.append([])
             left = at_once
