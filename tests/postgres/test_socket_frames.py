@@ -143,7 +143,7 @@ def test_which_way_is_taken(request: pytest.FixtureRequest, *, tls: bool, kind: 
 def test_what_encrypts_unknown_to_us_stays_with_libpq(monkeypatch: pytest.MonkeyPatch, certificate: Path) -> None:
     with FakeWalsender(lambda session: None) as server:
         with replication_connection(server.dsn) as pgconn:
-            monkeypatch.setattr("wal2lake.postgres.transport._libpq", lambda: None)
+            monkeypatch.setattr("wal2lake.postgres.transport.loaded_libpq", lambda: None)
             assert transport_of(pgconn) is None
             monkeypatch.undo()
         with TlsFront(server.dsn, certificate) as dsn, replication_connection(dsn) as pgconn:

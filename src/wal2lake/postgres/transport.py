@@ -74,7 +74,7 @@ class Plain:
 
 def transport_of(pgconn: PGconn) -> Transport | None:
     """Of a connection that is idle, in libpq's non-blocking mode; None where only libpq can read it."""
-    library = _libpq()
+    library = loaded_libpq()
     handle: int | None = getattr(pgconn, "pgconn_ptr", None)  # psycopg's protocol does not name it
     idle = pgconn.transaction_status == pq.TransactionStatus.IDLE and not pgconn.is_busy() and not pgconn.flush()
     if library is None or handle is None or not idle:
@@ -88,7 +88,7 @@ def transport_of(pgconn: PGconn) -> Transport | None:
 
 
 @functools.cache
-def _libpq() -> ctypes.CDLL | None:
+def loaded_libpq() -> ctypes.CDLL | None:
     """The libpq that psycopg has loaded, and what that has loaded; None where it cannot be found."""
     modules = {"binary": "psycopg_binary.pq", "c": "psycopg_c.pq"}
     try:
