@@ -10,7 +10,7 @@ import pytest
 from wal2lake.changelog.format import LogIdentity
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LogConfig
-from wal2lake.errors import VerifyError
+from wal2lake.errors import ConfigError, VerifyError
 from wal2lake.lsn import LSN
 from wal2lake.monitor.verified import Verified, VerifyRecord, differences, read_verified
 from wal2lake.postgres.snapshot import SnapshotIdentity
@@ -69,6 +69,15 @@ def test_how_a_run_without_a_result_ended(log: str) -> None:
     with pytest.raises(VerifyError), record.recording():
         raise VerifyError("No snapshot fits.")
     assert (read(log).state, read(log).said) == ("failed", "No snapshot fits.")
+
+
+def test_a_slip_takes_nothing_from_what_was_found(log: str) -> None:
+    with (record := VerifyRecord(of(log))).recording():
+        record.found(VerifyReport(LSN_, (result("a"),)), whole=True)
+    found = read(log)
+    with pytest.raises(ConfigError), VerifyRecord(of(log)).recording():
+        raise ConfigError("shop.x is not published.")
+    assert read(log) == found
 
 
 def test_of_two_at_once_the_first_is_recorded_and_one_that_is_killed_died(log: str) -> None:

@@ -55,3 +55,15 @@ def test_duckdb_reads_what_is_meant() -> None:
 )
 def test_those_that_are_not_here(dialect: Dialect, made: str) -> None:
     assert list(statements(TABLES[1:2], dialect, "delta"))[1] == made
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_no_name_leads_to_another_tables_rows(dialect: Dialect) -> None:
+    names = ("one", "CASE", "case", "new\nline", r"new\nline")
+    made = list(statements([LakeTable("shop", name, f"/lake/{name}") for name in names], dialect))
+    assert [line for line in made if line.startswith("--")] == [
+        "-- shop.CASE: left out, for another table's name differs by case alone.",
+        "-- shop.case: left out, for another table's name differs by case alone.",
+        r'-- shop.U&"new\+00000Aline": left out, for its name cannot be printed.',
+    ]
+    assert len(made) == 1 + len(names)

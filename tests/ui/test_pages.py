@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
@@ -21,7 +22,7 @@ from wal2lake.changelog.events import Events
 from wal2lake.lsn import LSN
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.watch import Sample, Watcher, remembered, wal_kept
-from wal2lake.names import printable, qualified
+from wal2lake.names import qualified
 from wal2lake.tables.state import TableState
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.ui.plots import HEIGHT, WIDTH, plot
@@ -206,13 +207,15 @@ def test_a_name_is_text_wherever_it_is_shown(tmp_path: Path, open_page: Open) ->
             answer = page.get(f"{path}{quote(full)}")
             assert answer.status_code == (404 if "nobody" in path else 200), path
             assert_harmless(answer.text, () if "q=" in path else (name,))
+            sent = re.findall(r'name="name" value="([^"]*)"', answer.text)
+            assert list(map(unescape, sent)) == ([full] if "ask" in path else []), "a form that acts on another table"
 
 
 def assert_harmless(text: str, names: Iterable[str]) -> None:
     """It is well-formed, nothing runs, and ``names`` are there to be read."""
     said = well_formed(text)
     assert "<script>alert" not in text and "<img src=x" not in text and not {"\u202e", "\x1b"} & set(text)
-    assert all(printable(name) in said for name in names)
+    assert all(qualified(name) in said for name in names)
 
 
 RANGE = {"column": "id", "lower": 1, "upper": 9, "rows_source": 1, "rows_lake": 0, "columns": []}

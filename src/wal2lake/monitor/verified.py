@@ -137,8 +137,8 @@ class VerifyRecord:
         self._storage = storage_at(config.log.path)
         self._holds = False
         self._began = time.time()
-        before = read_verified(config.log.path) or Verified()
-        self._now = Verified(ts=self._began, tables=before.tables)
+        self._before = read_verified(config.log.path)
+        self._now = Verified(ts=self._began, tables=self._before.tables if self._before else {})
 
     def said(self, text: str) -> None:
         """What it waits for."""
@@ -147,7 +147,7 @@ class VerifyRecord:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """What the block raises ended the run."""
+        """What the block raises ended the run; but a slip, as a table that is not published, is none."""
         with ExitStack() as stack:
             with suppress(LockHeldError, FileNotFoundError, Wal2LakeError):  # there is a first one, or no log
                 stack.enter_context(self._storage.lock(_LOCK))
@@ -156,6 +156,10 @@ class VerifyRecord:
             try:
                 yield
             except BaseException as error:
+                if isinstance(error, ConfigError) and self._before is not None:
+                    self._now = self._before
+                    self._write()
+                    raise
                 self._now.state, self._now.said = "failed", reason_of(error)
                 self._write()
                 raise

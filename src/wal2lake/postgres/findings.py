@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wal2lake.errors import LockedError
-from wal2lake.names import printable
+from wal2lake.names import printable, quoted_printable
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection
 from wal2lake.postgres.slots import SlotState
-from wal2lake.wire.command_text import quote_identifier
 
 Level = Literal["ok", "warning", "error"]
 _MOST_NAMES = 3
@@ -69,14 +68,7 @@ class Probe:
 
 def sql_name(*parts: str) -> str:
     """A name, quoted for SQL and printable: U&"…" where it has characters that are not."""
-    return ".".join(map(_quoted, parts))
-
-
-def _quoted(name: str) -> str:
-    if printable(name) == name:
-        return quote_identifier(name)
-    escaped = (char if printable(char) == char else f"\\+{ord(char):06X}" for char in name.replace("\\", "\\\\"))
-    return "U&" + quote_identifier("".join(escaped))
+    return ".".join(map(quoted_printable, parts))
 
 
 def some(names: Sequence[object]) -> str:

@@ -1,6 +1,8 @@
 """The lake's tables as SQL statements that make them known to an engine or a catalog, each in its own dialect.
 
-The rule: a name or a place is quoted as its dialect quotes it, whatever is in it. Nothing is run here.
+The rule: a name or a place is quoted as its dialect quotes it, whatever is in it; and no statement makes a name lead
+to another table's rows. None of these tells names by case; so of tables that differ by nothing else there is a comment
+instead, as of those whose names cannot be printed. Nothing is run here.
 
 Source: Spark SQL reference, "CREATE TABLE" and "String literal"; Amazon Athena, "Query Delta Lake tables"; Trino,
 "Delta Lake connector", register_table; DuckDB, "Delta extension".
@@ -8,9 +10,12 @@ Source: Spark SQL reference, "CREATE TABLE" and "String literal"; Amazon Athena,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from wal2lake.names import printable, qualified
 
 
 class Dialect(StrEnum):
@@ -32,16 +37,28 @@ class LakeTable:
 
 
 def statements(tables: Iterable[LakeTable], dialect: Dialect, catalog: str = "") -> Iterator[str]:
-    """A schema's statement before those of its tables; each ends with a semicolon. ``catalog``: what the names begin
-    with, '' where the session's own is meant."""
-    above = [catalog] if catalog else []
+    """A schema's statement before those of its tables; each ends with a semicolon, or is a comment. ``catalog``: what
+    the names begin with, '' where the session's own is meant."""
+    above, tables = [catalog] if catalog else [], list(tables)
+    alike = Counter(_folded(table) for table in tables)
     schemas: set[str] = set()
     for table in tables:
         schema = [*above, table.namespace]
+        name = qualified(table.namespace, table.name)
+        if alike[_folded(table)] > 1:
+            yield f"-- {name}: left out, for another table's name differs by case alone."
+            continue
+        if printable(table.namespace + table.name) != table.namespace + table.name:
+            yield f"-- {name}: left out, for its name cannot be printed."
+            continue
         if table.namespace not in schemas:
             schemas.add(table.namespace)
             yield f"CREATE SCHEMA IF NOT EXISTS {_name(dialect, schema)};"
         yield f"{_known(dialect, schema, table)};"
+
+
+def _folded(table: LakeTable) -> tuple[str, str]:
+    return table.namespace.casefold(), table.name.casefold()
 
 
 def _known(dialect: Dialect, schema: list[str], table: LakeTable) -> str:
