@@ -20,7 +20,6 @@ Source: Delta transaction log protocol, "Transaction Identifiers".
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,8 +58,7 @@ from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, re
 from wal2lake.sinks.delta_schema import as_said, columns, comment, evolved, has_naive_time, refuse_case_twins
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
-from wal2lake.sinks.key_indexes import FOLDER as INDEXES
-from wal2lake.sinks.key_indexes import KeyIndexes
+from wal2lake.sinks.key_indexes import INDEXES, KeyIndexes
 from wal2lake.sinks.marking import (
     enabling_actions,
     has_vectors,
@@ -262,7 +260,7 @@ class DeltaSink:
             left = self._delete(past.removed, kept_s)  # the checkpoint knows no more of what it was time for by then
             self._delete(past.unnamed, max(ORPHAN_S, kept_s))
             if self._folder.is_local:
-                KeyIndexes(Path(self.uri), 0).remove_others(_files(table)["path"].to_pylist())
+                KeyIndexes(Path(self.uri)).remove_others(_files(table)["path"].to_pylist())
             return min((file.since + kept_s - past.now for file in left), default=None)
 
     def _rearrange(self, table: DeltaTable) -> DeltaTable:
@@ -515,7 +513,7 @@ class DeltaSink:
         dead = DeadRows(self._folder.files, self._named(table) if has_vectors(table) else {})
         if not self._marks or not may_mark(table):
             return CommittedFiles(self._folder, schema, files, dead)
-        indexes = KeyIndexes(Path(self.uri), _seed(table))
+        indexes = KeyIndexes(Path(self.uri), str(table.metadata().id))
         return CommittedFiles(self._folder, schema, files, dead, MARK_BYTES, indexes)
 
     def _named(self, table: DeltaTable) -> dict[str, DataFile]:
@@ -586,11 +584,6 @@ def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
         yield from given
     except Exception as error:
         raise _GivenError from error
-
-
-def _seed(table: DeltaTable) -> int:
-    """What the table's own id makes of itself; whoever sees the lake may know it."""
-    return int.from_bytes(hashlib.sha256(str(table.metadata().id).encode()).digest()[:16])
 
 
 def _files(table: DeltaTable) -> pa.Table:

@@ -5,6 +5,7 @@ They lie in a folder of the table's whose name hides it from whoever reads or va
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,17 +15,18 @@ import pyarrow as pa
 
 from wal2lake.sinks.key_index import about, open_index, write_index
 
-FOLDER: Final = "_wal2lake"
+INDEXES: Final = "_wal2lake"
 _SUFFIX: Final = ".keys"
 _logger = logging.getLogger(__name__)
 
 
 class KeyIndexes:
-    """Of the table in the local folder ``table``. ``seed``: of the hash of keys, 128 bits unknown to its database."""
+    """Of the table in the local folder ``table``. ``identity``: the table's, which its database does not know; it seeds
+    the hash of keys."""
 
-    def __init__(self, table: Path, seed: int) -> None:
-        self.seed = seed
-        self._folder = table / FOLDER
+    def __init__(self, table: Path, identity: str = "") -> None:
+        self.seed = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:16])
+        self._folder = table / INDEXES
 
     def runs(
         self, path: str, size: int, rows: int, key: Sequence[pa.Field], read: Callable[[], Iterator[pa.Table]]
