@@ -125,8 +125,7 @@ class DeltaSink:
             table = self._open()
             if table is None:
                 return 0
-            named = self._named(table) if has_vectors(table) else {}
-            vectors = [file.vector for file in named.values() if file.vector is not None]
+            vectors = [file.vector for file in self._named(table).values() if file.vector is not None]
             counts = _files(table)["num_records"].to_pylist()
             return sum(count or 0 for count in counts) - sum(vector.cardinality for vector in vectors)
 
@@ -292,8 +291,7 @@ class DeltaSink:
     def _past(self, table: DeltaTable) -> Past:
         files = _files(table)
         live = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
-        named = self._named(table) if has_vectors(table) else {}
-        vectors = {file.vector.path for file in named.values() if file.vector is not None}
+        vectors = {file.vector.path for file in self._named(table).values() if file.vector is not None}
         return read_past(self._folder, live | dict.fromkeys(filter(None, vectors), 0))
 
     def _delete(self, files: Sequence[File], kept_s: int) -> list[File]:
@@ -425,10 +423,7 @@ class DeltaSink:
         else:
             with self._log.durably(table):
                 table.create_write_transaction(
-                    [
-                        *come,
-                        *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed),
-                    ],
+                    [*come, *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed)],
                     mode="append",
                     schema=table.schema(),
                     **self._commit_options(lsn, marks),
@@ -455,7 +450,7 @@ class DeltaSink:
         written = [] if file is None else [file]
         with self._log.removing_if_refused(table, written):
             self._folder.sync(written)
-            known = dead.named or self._named(table)
+            known = dead.named or self._named(table, anyhow=True)
             go = [known[path] for path in removed]
             marked = [(known[path], vector) for path, vector in vectors.items()]
             actions = marking_actions(table, said, every, come, go, marked, lsn is not None)
@@ -510,14 +505,16 @@ class DeltaSink:
     def _target(self, table: DeltaTable) -> CommittedFiles:
         opened = self._lent_as(table)
         schema, files = opened.of_version("columns", columns), opened.of_version("files", _files)
-        dead = DeadRows(self._folder.files, self._named(table) if has_vectors(table) else {})
+        dead = DeadRows(self._folder.files, self._named(table))
         if not self._marks or not may_mark(table):
             return CommittedFiles(self._folder, schema, files, dead)
         indexes = KeyIndexes(Path(self.uri), str(table.metadata().id))
         return CommittedFiles(self._folder, schema, files, dead, MARK_BYTES, indexes)
 
-    def _named(self, table: DeltaTable) -> dict[str, DataFile]:
-        """Its files as the log names them."""
+    def _named(self, table: DeltaTable, *, anyhow: bool = False) -> dict[str, DataFile]:
+        """Its files as the log names them, if one of them may have a vector, or ``anyhow``."""
+        if not (anyhow or has_vectors(table)):
+            return {}
         named = named_files(self._folder, table)
         if set(named) != set(_files(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
             raise VectorError("delta-rs reads other files in its log.")
