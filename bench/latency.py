@@ -33,6 +33,7 @@ from bench import common, land
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
 from wal2lake.epoch import EPOCH_S
+from wal2lake.lsn import LSN
 from wal2lake.spark.session import build_session
 from wal2lake.tables.target import Target
 from wal2lake.testing.embedded import EmbeddedPostgres
@@ -121,9 +122,10 @@ def _measure(
                 return bool(log.transactions(log.start_lsn, log.last_end_lsn).num_rows >= len(order))
 
             land.await_that(arrived, streaming)
-            end = log.last_end_lsn
-            last = Target.of(config, "public", order[-1]).sink()
-            land.await_that(land.Arrivals(last, end).complete, streaming)
+            ends = log.transactions(log.start_lsn, log.last_end_lsn)["end_lsn"].to_pylist()
+            for table, end in dict(zip(order, ends, strict=True)).items():  # where each table's last one ends
+                sink = Target.of(config, "public", table).sink()
+                land.await_that(land.Arrivals(sink, LSN(end)).complete, streaming)
             captured, seconds = _latencies(config, log, order)
     p50, p99 = (float(np.quantile(seconds, q)) for q in (0.5, 0.99))
     print(
