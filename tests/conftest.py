@@ -16,8 +16,11 @@ from wal2lake.testing.embedded import EmbeddedPostgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.s3 import S3Server
+
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
+os.environ["WAL2LAKE_TEST_SECRET"] = "nobody-may-read-this"  # of the object store; Spark passes it on as it starts
 
 # Nothing here is a test of speed: a busy machine must not fail a property that holds.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,3 +47,13 @@ def spark() -> Iterator[SparkSession]:
     session = build_session(Config(spark={"spark.master": "local[2,4]"}))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An object store with a bucket; each test uses a prefix of its own."""
+    from tests.s3 import S3Server
+
+    server = S3Server()
+    yield server
+    server.close()

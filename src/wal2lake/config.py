@@ -11,13 +11,14 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified, split_qualified
+from wal2lake.urls import ObjectUrl, is_object_url, local_path
 
 Mode = Literal["mirror", "append"]
 LakeFormat = Literal["delta"]
@@ -59,21 +60,38 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """The change log: a folder; sizes in bytes, times in seconds."""
+    """The change log: a folder, or the URL of an object store; sizes in bytes, times in seconds.
+
+    ``options``: of the store, as obstore names them, a secret only as ``$NAME`` of an environment variable; they become
+    part of ``path``. ``local_path``: where, beside a URL, this machine keeps what it has of the log.
+    """
 
     path: str = "wal2lake/log"
+    local_path: str = "wal2lake/local"
+    options: Mapping[str, str] = field(default_factory=dict)
     segment_bytes: int = 4 << 20
     segment_seconds: float = 0.25
     retention_seconds: float = 3600.0
     compression: Literal["lz4", "zstd", "none"] = "lz4"
 
     def __post_init__(self) -> None:
-        if "://" in self.path:
-            raise ConfigError(f"log.path is {self.path}.", hint="The change log needs a folder of a file system.")
+        object.__setattr__(self, "path", local_path(self.path))
+        if is_object_url(self.path):
+            object.__setattr__(self, "path", str(ObjectUrl.parse(self.path).with_options(self.options)))
+        elif self.options:
+            raise ConfigError("log.options are of an object store, and log.path is a folder.")
+        object.__setattr__(self, "options", {})
         _positive(self, "segment_bytes", "segment_seconds")
         _one_of(self, "compression", "lz4", "zstd", "none")
         if not self.retention_seconds >= 0:
             raise ConfigError("log.retention_seconds must be 0 or greater.")
+
+    @property
+    def folder(self) -> str:
+        """What of the log is on this machine in any case: Spark's checkpoint, and what `run`'s children say."""
+        if not is_object_url(self.path):
+            return self.path
+        return os.path.join(self.local_path, ObjectUrl.parse(self.path).slug)
 
 
 @dataclass(frozen=True)
@@ -291,7 +309,11 @@ def _section(kind: Callable[..., T], name: str, document: Mapping[str, Any]) -> 
     for key in values:
         _require_known(name, key, kind)
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: _coerce(f"{name}.{key}", known[key].default, value) for key, value in values.items()})
+    return kind(**{key: _coerce(f"{name}.{key}", _default(known[key]), value) for key, value in values.items()})
+
+
+def _default(setting: Field[Any]) -> object:
+    return setting.default if setting.default_factory is MISSING else setting.default_factory()
 
 
 def _require_known(section: str, key: str, kind: Any, where: str = "") -> None:
@@ -308,6 +330,8 @@ def _coerce(name: str, default: object, value: Any) -> Any:
     if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
         raise ConfigError(f"{name} has a zero byte.")
     try:
+        if isinstance(default, dict):
+            return _pairs(value)
         if isinstance(default, tuple):
             return _texts(value.split(",") if isinstance(value, str) else value)
         if isinstance(default, bool):
@@ -321,13 +345,25 @@ def _coerce(name: str, default: object, value: Any) -> Any:
         raise ConfigError(f"{name} must be {_TYPES[type(default)]}.") from None
 
 
+def _pairs(values: object) -> dict[str, str]:
+    """A table; or, from the environment and flags, ``name=value&…`` as in a URL."""
+    found = dict(parse_qsl(values, keep_blank_values=True, strict_parsing=True)) if isinstance(values, str) else values
+    if not isinstance(found, dict):
+        raise TypeError
+    pairs = {name: str(value).lower() if isinstance(value, bool | int) else value for name, value in found.items()}
+    return dict(zip(pairs, _texts([*pairs.values()]), strict=True))
+
+
 def _texts(values: object) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise TypeError
     return tuple(values)
 
 
-_TYPES = {int: "a whole number", float: "a number", str: "text", tuple: "a list of texts", bool: "true or false"}
+_TYPES = {
+    int: "a whole number", float: "a number", str: "text", tuple: "a list of texts", bool: "true or false",
+    dict: "a table of texts, or name=value&name=value",
+}  # fmt: skip
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -355,18 +391,18 @@ def _spark_value(value: object) -> str:
 def _absolute(config: Config, base: Path) -> Config:
     return replace(
         config,
-        log=replace(config.log, path=_resolve(config.log.path, base)),
+        log=replace(config.log, path=_resolve(config.log.path, base), local_path=_resolve(config.log.local_path, base)),
         lake=replace(config.lake, path=_resolve(config.lake.path, base)),
     )
 
 
 def _resolve(path: str, base: Path) -> str:
-    return path if "://" in path else str((base / path).absolute())
+    return path if is_object_url(path) else str((base / path).absolute())
 
 
 def _require_apart(log: str, lake: str) -> None:
     """A schema may have the name of any folder of the log's, and what deletes one of the two would delete the other."""
-    if "://" in lake:
+    if is_object_url(log) or is_object_url(lake):
         return
     folders = {os.path.realpath(log), os.path.realpath(lake)}
     if os.path.commonpath(folders) in folders:

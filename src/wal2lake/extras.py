@@ -14,6 +14,7 @@ EXTRAS: Final = {
     **dict.fromkeys(("numpy", "pyarrow"), "arrow"),
     **dict.fromkeys(("deltalake", "pyroaring"), "delta"),
     **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
+    "obstore": "objects",
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
     **dict.fromkeys(("jinja2", "starlette", "uvicorn"), "ui"),

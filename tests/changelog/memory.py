@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-from wal2lake.changelog.storage import Stored, Version
+from wal2lake.changelog.storage import Hold, Stored, Version
 from wal2lake.files import LockHeldError
 
 
@@ -17,6 +17,7 @@ class MemoryStorage:
     """Objects of this process. A version is a number that no two puts share, as an ETag may be."""
 
     where = "memory"
+    tell_s, look_s = 1.0, 0.0
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[Stored, float]] = {}
@@ -32,6 +33,9 @@ class MemoryStorage:
 
     def map(self, name: str) -> pa.Buffer:
         return pa.py_buffer(self.get(name))
+
+    def map_ends(self, names: Sequence[str], begins: Callable[[bytes], int]) -> Iterator[pa.Buffer | None]:
+        yield from (self.map(name) if self.exists(name) else None for name in names)
 
     def exists(self, name: str) -> bool:
         return name in self._objects
@@ -64,8 +68,13 @@ class MemoryStorage:
 
     note = put
 
-    def remove(self, name: str) -> None:
-        self._objects.pop(name, None)
+    def remove(self, *names: str) -> None:
+        for name in names:
+            self._objects.pop(name, None)
+
+    def clear(self) -> bool:
+        found, self._objects = bool(self._objects), {}
+        return found
 
     def prepare(self, *folders: str) -> None:
         """There are none."""
@@ -74,13 +83,13 @@ class MemoryStorage:
         """A put is whole, or was never there."""
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
+    def lock(self, name: str) -> Iterator[Hold]:
         with self._one_at_a_time:
             if name in self._locked:
                 raise LockHeldError("this process")
             self._locked.add(name)
         try:
-            yield
+            yield Hold()
         finally:
             self._locked.discard(name)
 

@@ -19,7 +19,7 @@ from tests.changelog.memory import MemoryStorage
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.consumers import forget_consumer
 from wal2lake.changelog.dump import verify_log
-from wal2lake.changelog.local import LocalStorage
+from wal2lake.changelog.local import LocalStorage, storage_at
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus, seconds_since_heard
 from wal2lake.changelog.storage import Storage
@@ -33,8 +33,10 @@ from wal2lake.tables.table_folder import TableFolder
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "objects"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "objects":
+        return storage_at(request.getfixturevalue("s3").url(tmp_path.name))
     storage: Storage = LocalStorage(tmp_path / "log") if request.param == "local" else MemoryStorage()
     storage.prepare("a", "b")
     return storage

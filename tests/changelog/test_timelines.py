@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.changelog.conftest import IDENTITY
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.dump import verify_log
-from wal2lake.changelog.local import LocalStorage, remove_log
+from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Timeline, newest_timeline, record_timeline
 from wal2lake.changelog.writer import LogWriter
@@ -58,7 +58,7 @@ def test_a_log_is_of_the_timeline_that_it_followed_last(tmp_path: Path) -> None:
 def test_a_log_that_is_removed_leaves_its_timelines_to_none(tmp_path: Path) -> None:
     log = ChangeLog.create(tmp_path / "log", IDENTITY)
     record_timeline(log.storage, SECOND)
-    assert remove_log(tmp_path / "log")
+    assert LocalStorage(tmp_path / "log").clear()
     assert not (tmp_path / "log").exists()
     assert ChangeLog.create(tmp_path / "log", IDENTITY).identity == IDENTITY
 

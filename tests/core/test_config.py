@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,7 +61,11 @@ def test_environment_values_get_the_settings_type(monkeypatch: pytest.MonkeyPatc
         ("[lake]\nretention_bytes = -1\n", "lake.retention_bytes must be 0 or greater"),
         ("[lake]\nmin_retention_seconds = -1\n", "lake.min_retention_seconds must be 0 or greater"),
         ("[lake]\nretention_seconds = 0.5\n", "lake.retention_seconds must be a whole number"),
-        ('[log]\npath = "s3://bucket/log"\n', "needs a folder of a file system"),
+        ('[log]\npath = "ftp://host/log"\n', "begins with ftp://"),
+        ('[log]\npath = "s3://bucket/log"\noptions = {session_token = "x"}\n', "session_token is a secret"),
+        ('[log]\noptions = {region = "x"}\n', "log.path is a folder"),
+        ('[log]\npath = "s3://bucket/log"\noptions = {region = []}\n', "log.options must be a table of texts"),
+        ('[log]\npath = "s3://bucket/log"\noptions = "region"\n', "name=value&name=value"),
         ("[log]\nsegment_bytes = 0\n", "log.segment_bytes must be greater than 0"),
         ("[log]\nretention_seconds = -1\n", "log.retention_seconds must be 0 or greater"),
         ('[log]\nsegment_bytes = "many"\n', "log.segment_bytes must be a whole number"),
@@ -111,3 +116,22 @@ def test_it_survives_the_way_to_a_child_and_hides_the_dsn() -> None:
     config = Config.from_dict({"source": {"dsn": "password=secret"}, "spark": {"spark.master": "local[1]"}})
     assert Config.from_dict(asdict(config)) == config
     assert "secret" not in repr(config)
+
+
+def test_the_options_of_an_object_store_become_part_of_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "wal2lake.toml"
+    path.write_text(
+        '[log]\npath = "s3://bucket/a b/log?region=eu"\n'
+        'options = {endpoint = "http://localhost:9000", allow_http = true, secret_access_key = "$MINE"}\n'
+    )
+    log = Config.load(path).log
+    assert log.path == (
+        "s3://bucket/a%20b/log?allow_http=true&endpoint=http://localhost:9000&region=eu&secret_access_key=$MINE"
+    )
+    assert Config.from_dict(json.loads(json.dumps(asdict(Config.load(path))))).log == log
+    assert Path(log.folder).parent == tmp_path / "wal2lake/local"
+    monkeypatch.setenv("WAL2LAKE_LOG_OPTIONS", "region=us&profile=mine")
+    assert Config.load(path).log.path == "s3://bucket/a%20b/log?profile=mine&region=us"
+    monkeypatch.delenv("WAL2LAKE_LOG_OPTIONS")
+    local = Config.load(None, {"log.path": f"file://{tmp_path}/a%20b"}).log
+    assert (local.path, local.folder) == (f"{tmp_path}/a b",) * 2

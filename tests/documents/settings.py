@@ -53,8 +53,10 @@ def template_values() -> dict[str, Any]:
 
 
 def _literal(field: Any) -> str:
-    assert field.default is not MISSING, field.name
-    value = field.default
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    assert value is not MISSING, field.name
+    if isinstance(value, dict):
+        return "{}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

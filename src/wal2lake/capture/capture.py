@@ -33,7 +33,7 @@ from wal2lake.changelog.status import CaptureStatus, reason_of
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.columnar.framing import Framed
 from wal2lake.config import Config
-from wal2lake.errors import InterruptedByUser, ServerError, Wal2LakeError
+from wal2lake.errors import ConnectError, InterruptedByUser, ServerError, Wal2LakeError
 from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.retry import Backoff
 from wal2lake.signals import stop_on_signals
@@ -162,6 +162,7 @@ class Capture:
             as_stored=manner.as_stored,
             check=lambda pgconn: require_same(pgconn, found.system),
         ) as stream:
+            writer.catch_up()  # nobody else acknowledges from here on
             resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
             text = f"Capturing from slot {source.slot} at {writer.durable_lsn}."
             self._events.record("connected", text, slot=source.slot, lsn=writer.durable_lsn)
@@ -205,14 +206,14 @@ class Capture:
             pa.default_memory_pool().release_unused()  # it would keep several segments' worth
         elif time.monotonic() >= self._position_due:
             writer.set_position(stream.keepalive_lsn)
-            self._position_due = time.monotonic() + _IDLE_POSITION_S
+            self._position_due = time.monotonic() + max(_IDLE_POSITION_S, self._storage.tell_s)
         if resent.over:
             if writer.durable_lsn > stream.confirmed_lsn:
                 self._backoff.reset()  # not before: a server may crash each time over what it should send
                 logger.debug("All up to %s is acknowledged.", writer.durable_lsn)
             stream.acknowledge(writer.durable_lsn)
         if time.monotonic() >= self._status_due:
-            self._status_due = time.monotonic() + _STATUS_INTERVAL_S
+            self._status_due = time.monotonic() + max(_STATUS_INTERVAL_S, self._storage.tell_s)
             self._write_status(stream, writer, "streaming" if resent.over else _COMPARES)
 
     def _write_status(self, stream: ReplicationStream, writer: LogWriter, state: str) -> None:
@@ -233,4 +234,5 @@ class Capture:
 
     def _publish(self, **values: Any) -> None:
         self._status = replace(self._status, **{"pid": os.getpid(), "ts": time.time(), "reason": None} | values)
-        self._status.write(self._storage)
+        with suppress(ConnectError):  # whoever would read it hears as much from the store
+            self._status.write(self._storage)

@@ -71,13 +71,15 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
     raises. A slot that exists without a log is taken over where it stands if capture died between making the two, or if
     there is nothing in the lake that had its changes from a log that is lost.
     """
-    path = Path(config.log.path)
-    made = not ChangeLog.exists(path)
-    identity = _new_identity(config, stop, slot_waits) if made else ChangeLog.open(path).identity
-    opened = retry_while_in_use(lambda: LogWriter(path, identity, compression=config.log.compression), PATIENCE_S, stop)
-    opened.log.storage.remove(SLOT)
+    storage = storage_at(config.log.path)
+    made = not ChangeLog.exists(storage)
+    identity = _new_identity(config, stop, slot_waits) if made else ChangeLog.open(storage).identity
+    opened = retry_while_in_use(
+        lambda: LogWriter(storage, identity, compression=config.log.compression), PATIENCE_S, stop
+    )
+    storage.remove(SLOT)
     if made:
-        text = f"The change log {path} begins at {identity.start_lsn}."
+        text = f"The change log {storage.where} begins at {identity.start_lsn}."
         Events(opened.log.storage, "capture").record("log_created", text, lsn=identity.start_lsn)
     return opened
 
@@ -114,6 +116,7 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
             state = _free_slot(connection, config.source.slot, stop)
         except SlotMissingError as error:
             raise _slot_gone_error(config.source.slot, log, system) from error
+        writer.catch_up()  # who streamed from it until now may have appended
         _require_own(connection, state)
         _check_slot(state, log.identity)
         confirmed = check_position(state, step.bounded(writer.durable_lsn))

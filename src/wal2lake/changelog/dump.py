@@ -9,6 +9,7 @@ never a cell value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -21,9 +22,11 @@ from wal2lake.changelog.format import (
     BOTH_POSITIONS_SINCE,
     POSITION_CURE,
     LogIdentity,
+    Position,
     SegmentInfo,
     newest_position,
     read_batch,
+    read_first,
     read_info,
     read_lsn_file,
     read_position,
@@ -46,6 +49,7 @@ from wal2lake.changelog.places import (
     SEGMENTS,
     STATE,
     TIMELINES,
+    TRIMMED,
     requests_of,
 )
 from wal2lake.changelog.relations import InForce, Messages
@@ -68,7 +72,9 @@ from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Begin, Commit, CommitPrepared, Relation, StreamCommit, Truncate, Type
 
-_ELSEWHERE = {"durable_lsn", "relation_files"}  # moves by position.json too; what the files say is compared
+_ELSEWHERE = {  # moves by position.json too; what the files say is compared; the lease's
+    *("durable_lsn", "relation_files", "epoch"),
+}
 
 
 def list_segments(log: ChangeLog) -> Iterator[dict[str, Any]]:
@@ -105,8 +111,9 @@ def verify_log(storage: Storage) -> Iterator[str]:
             seqs.append(segment_seq(name))
         except LogCorruptError as error:
             yield str(error)
-    if (next_seq := _next_seq(storage)) > max(seqs, default=-1) + 1:
+    if (next_seq := _position(storage).next_seq) > max(seqs, default=-1) + 1:
         yield str(corrupt(segment_name(next_seq - 1), "it is missing"))
+    seqs = _without_fenced(storage, seqs)
     relations = _Relations(storage)
     yield from relations.verify()
     tail: Tail | None = None
@@ -157,7 +164,7 @@ class _Relations:
 
 def _verify_documents(storage: Storage) -> Iterator[str]:
     known: dict[str, Callable[[bytes, str], object]] = {IDENTITY: LogIdentity.from_json}
-    known |= dict.fromkeys(POSITIONS, read_position)
+    known |= {**dict.fromkeys(POSITIONS, read_position), TRIMMED: read_first}
     for folder in (CONSUMERS, BARRIERS):
         known |= {f"{folder}/{name}": read_lsn_file for name in storage.names(folder)}
     known |= {f"{TIMELINES}/{name}": read_timeline for name in storage.names(TIMELINES)}
@@ -185,13 +192,32 @@ def _required_positions(storage: Storage) -> Sequence[str]:
     return (POSITION,) if storage.exists(POSITION_COPY) else ()
 
 
-def _next_seq(storage: Storage) -> int:
-    """What the position says, where it says something: whether it does has been looked at."""
+def _position(storage: Storage) -> Position:
+    """What it says, where it says something: whether it does has been looked at."""
     try:
-        found = newest_position(storage.get)
+        return newest_position(storage.get) or Position(LSN(0), 0)
     except LogCorruptError:
-        return 0
-    return 0 if found is None else found[1]
+        return Position(LSN(0), 0)
+
+
+def _without_fenced(storage: Storage, seqs: list[int]) -> list[int]:
+    """Without what writers put that were left behind: before what is held, and behind what comes next."""
+    position, first = _position(storage), 0
+    with suppress(FileNotFoundError, LogCorruptError):
+        first = read_first(storage.get(TRIMMED), TRIMMED)
+    if not position.epoch:
+        return [seq for seq in seqs if seq >= first]
+    return [
+        seq
+        for seq in seqs
+        if seq >= first and (seq < position.next_seq or not _is_older(storage, segment_name(seq), position.epoch))
+    ]
+
+
+def _is_older(storage: Storage, name: str, epoch: int) -> bool:
+    with suppress(FileNotFoundError, LogCorruptError):
+        return read_info(storage.map(name), name).epoch < epoch
+    return False
 
 
 def _read_table(data: bytes, name: str) -> object:

@@ -16,7 +16,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -145,7 +145,8 @@ class SegmentInfo:
     ``open_before``, ``open_after``: the same of streamed ones that have not ended where this segment begins, and where
     it ends; this one where there are none. ``prepared``: by xid, of each transaction that is prepared and has not
     ended where this one ends, the segment with its Prepare; ``prepared_here``: of those that have it here, their
-    extents. ``begins_session``: nothing came before it in its session of the stream; None until format 4.
+    extents. ``begins_session``: nothing came before it in its session of the stream; None until format 4. ``epoch``: of
+    the lease under which it was put; 0 where locks are files.
     """
 
     seq: int
@@ -172,6 +173,7 @@ class SegmentInfo:
     prepared: Mapping[int, int]
     prepared_here: Mapping[int, Extents]
     begins_session: bool | None
+    epoch: int = 0
 
     @property
     def name(self) -> str:
@@ -181,6 +183,8 @@ class SegmentInfo:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["announced"] = [(n.row, n.kind, n.oid, b64encode(n.payload).decode()) for n in self.announced]
         values["runs"] = [(r.first_seq, r.first_row, r.stop) for r in self.runs]
+        if not self.epoch:
+            del values["epoch"]
         about = {"format": FORMAT, "identity": identity.document()}
         return json.dumps(about | values, separators=(",", ":")).encode()
 
@@ -196,7 +200,7 @@ class SegmentInfo:
             )
         if values["format"] < _PREPARED_SINCE:
             values |= {"prepared": {}, "prepared_here": {}, "begins_session": None}
-        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls)}
+        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls) if f.name in values or f.name != "epoch"}
         known["relation_files"] = tuple(known["relation_files"])
         known["announced"] = tuple(
             Announcement(row, kind, oid, once(b64decode(p))) for row, kind, oid, p in known["announced"]
@@ -300,19 +304,40 @@ POSITION_CURE = (
 )
 
 
-def write_position(lsn: int, next_seq: int) -> bytes:
-    """position.json: durable up to ``lsn``, and which segment comes next, so that a lost newest one is missed."""
-    return write_document({"lsn": str(LSN(lsn)), "next_segment": next_seq})
+class Position(NamedTuple):
+    """How far the log is durable, and which segment comes next, so that a lost newest one is missed. ``epoch``: what is
+    put from that segment on, under a lease before this one, is none of the log's; 0 where locks are files."""
+
+    lsn: LSN
+    next_seq: int
+    epoch: int = 0
 
 
-def read_position(data: bytes, name: str) -> tuple[LSN, int]:
-    """(lsn, next_seq) of write_position."""
+def write_position(lsn: int, next_seq: int, epoch: int = 0) -> bytes:
+    """position.json."""
+    return write_document({"lsn": str(LSN(lsn)), "next_segment": next_seq, **({"epoch": epoch} if epoch else {})})
+
+
+def read_position(data: bytes, name: str) -> Position:
+    """What write_position wrote."""
     values = read_document(data, name, POSITION_CURE)
     with parsing(name, POSITION_CURE):
-        return LSN.parse(values["lsn"]), int(values["next_segment"])
+        return Position(LSN.parse(values["lsn"]), int(values["next_segment"]), int(values.get("epoch", 0)))
 
 
-def newest_position(get: Callable[[str], bytes]) -> tuple[LSN, int] | None:
+def write_first(seq: int) -> bytes:
+    """trimmed.json."""
+    return write_document({"first_segment": seq})
+
+
+def read_first(data: bytes, name: str) -> int:
+    """The number of the first segment that retention has not removed."""
+    values = read_document(data, name)
+    with parsing(name):
+        return int(values["first_segment"])
+
+
+def newest_position(get: Callable[[str], bytes]) -> Position | None:
     """The position, by ``get``, from the file or else from its copy; None when the stream was never idle.
 
     Raises LogCorruptError where there are such files, and none is sound.

@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from wal2lake import files
 from wal2lake.changelog.places import EVERYTHING, WRITER_LOCK
-from wal2lake.changelog.storage import Storage, Stored, Version
+from wal2lake.changelog.storage import Hold, Storage, Stored, Version
 from wal2lake.errors import ConfigError
 from wal2lake.files import Trouble, disk_full, trouble
+from wal2lake.urls import is_object_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,8 @@ _SWAP_LOCK = ".swap"
 
 class LocalStorage:
     """A ``Storage``: the folder ``root``."""
+
+    tell_s, look_s = 1.0, 0.0
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -53,6 +56,13 @@ class LocalStorage:
 
         with _explained(self.root), pa.memory_map(self.path(name)) as source:
             return source.read_buffer()
+
+    def map_ends(self, names: Sequence[str], begins: Callable[[bytes], int]) -> Iterator[pa.Buffer | None]:
+        for name in names:
+            try:
+                yield self.map(name)
+            except FileNotFoundError:
+                yield None
 
     def exists(self, name: str) -> bool:
         return os.path.exists(self.path(name))
@@ -93,9 +103,10 @@ class LocalStorage:
                 if trouble(error) is not Trouble.FULL or not files.overwrite(self.root / name, data):
                     raise
 
-    def remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            (self.root / name).unlink()
+    def remove(self, *names: str) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                (self.root / name).unlink()
 
     def prepare(self, *folders: str) -> None:
         with _explained(self.root):
@@ -109,12 +120,25 @@ class LocalStorage:
                 files.remove_asides(self.root / folder)
                 files.flush(self.root / folder)
 
+    def clear(self) -> bool:
+        found = [path for name in EVERYTHING if (path := self.root / name).exists()]
+        with _explained(self.root):
+            for (
+                path
+            ) in found:  # killed amid this, it leaves segments without an identity, which nobody reads or adds to
+                path.unlink() if path.is_file() else shutil.rmtree(path)
+            for left in (self.root / name for name in (WRITER_LOCK, _SWAP_LOCK) if found):
+                left.unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies there
+            self.root.rmdir()
+        return bool(found)
+
     @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
+    def lock(self, name: str) -> Iterator[Hold]:
         with ExitStack() as held:
             with _explained(self.root):
                 held.enter_context(files.lock(self.root / name))
-            yield
+            yield Hold()
 
     def is_locked(self, name: str) -> bool:
         return files.is_locked(self.root / name)
@@ -127,22 +151,15 @@ class LocalStorage:
             return []
 
 
-def remove_log(root: Path) -> bool:
-    """Delete the change log at ``root``, and nothing else that lies there; False when there is none, whole or not."""
-    found = [path for name in EVERYTHING if (path := root / name).exists()]
-    with _explained(root):
-        for path in found:  # killed amid this, it leaves segments without an identity, which nobody reads or adds to
-            path.unlink() if path.is_file() else shutil.rmtree(path)
-        for left in (root / name for name in (WRITER_LOCK, _SWAP_LOCK) if found):
-            left.unlink(missing_ok=True)
-    with suppress(OSError):  # something else lies there
-        root.rmdir()
-    return bool(found)
-
-
 def storage_at(place: str | Path | Storage) -> Storage:
-    """The storage at a path of this machine, or what is one already."""
-    return LocalStorage(place) if isinstance(place, str | Path) else place
+    """The storage at a path of this machine or a URL of an object store, or what is one already."""
+    if not isinstance(place, str | Path):
+        return place
+    if is_object_url(place):
+        from wal2lake.changelog.objects import object_storage  # noqa: PLC0415 - an extra
+
+        return object_storage(str(place))
+    return LocalStorage(place)
 
 
 @contextmanager

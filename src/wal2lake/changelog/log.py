@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from wal2lake.changelog.relations import Messages, superfluous
 from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.streams import PreparedOnes, PreparedTransaction
 from wal2lake.changelog.timelines import newest_timeline
+from wal2lake.changelog.trailer import footer_begins
 from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
 from wal2lake.errors import BEGIN_ANEW, ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
@@ -42,6 +43,7 @@ Place = str | Path | Storage
 K = TypeVar("K")
 T = TypeVar("T")
 _HEAD = ("tag", "relation_id", "xid")
+_ENDS_AT_ONCE = 256  # metadata of so many segments is asked for, and then looked at
 CLAIM = "@"  # in no pipeline's name and in no consumer option
 
 
@@ -63,8 +65,8 @@ class ChangeLog:
         self.identity = identity
         self._segments: list[SegmentInfo] | None = None
         self._checked: set[int] = set()  # segments whose rows were checked; the files never change
-        self._position, self._next_seq = LSN(0), 0
-        self._infos: _Recent[int, SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._file(seq)))
+        self._position = layout.Position(LSN(0), 0)
+        self._infos: _Recent[int, SegmentInfo] = _Recent(64, lambda seq: layout.read_info(*self._end(seq)))
         self._batches: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_batch)
         self._heads: _Recent[int, pa.RecordBatch] = _Recent(2, self._load_heads)
         self._indexes: _Recent[int, pa.RecordBatch] = _Recent(16, self._load_index)
@@ -140,7 +142,7 @@ class ChangeLog:
     def durable_lsn(self) -> LSN:
         """Nothing below this is missing from ``segments``, as they were seen at the last ``refresh``."""
         last = LSN(self.segments[-1].durable_lsn) if self.segments else self.start_lsn
-        return max(last, self._position)
+        return max(last, self._position.lsn)
 
     # -- segments
 
@@ -166,7 +168,10 @@ class ChangeLog:
             return
         del seen[:oldest]
         while self._is_there(seen[-1].seq + 1):
-            seen.append(self._infos.get(seen[-1].seq + 1))
+            info = layout.read_info(*self._end(seen[-1].seq + 1))
+            if self._is_fenced(info):
+                break
+            seen.append(info)
         self._require_newest(seen[-1].seq)
 
     def has_more(self) -> bool:
@@ -175,30 +180,53 @@ class ChangeLog:
 
     def _list(self) -> list[SegmentInfo]:
         """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""
-        listed = {layout.segment_seq(name) for name in self.storage.names(places.SEGMENTS)}
+        first, fenced = self._first_seq(), False
+        listed = {seq for name in self.storage.names(places.SEGMENTS) if (seq := layout.segment_seq(name)) >= first}
         self._require_newest(max(listed, default=-1))
         found: list[SegmentInfo] = []
-        for seq in range(max(listed, default=-1), min(listed, default=0) - 1, -1):
-            try:
-                found.append(layout.read_info(*self._map(seq)))
-            except FileNotFoundError:
+        seqs = range(max(listed, default=-1), min(listed, default=0) - 1, -1)
+        for seq, info in self._read_infos(seqs):
+            if info is not None and self._is_fenced(info):
+                fenced = True
+            elif info is not None:
+                found.append(info)
+            elif found or not fenced:  # between those of a writer that was left behind nothing need be
                 if any(self._is_there(older) for older in listed if older < seq):
-                    raise corrupt(layout.segment_name(seq), "it is missing") from None
+                    raise corrupt(layout.segment_name(seq), "it is missing")
                 break
-        if listed and not found:  # the newest was old by the time that it was looked at
+        if listed and not found and not fenced:  # the newest was old by the time that it was looked at
             return self._list()
         return found[::-1]
+
+    def _read_infos(self, seqs: range) -> Iterator[tuple[int, SegmentInfo | None]]:
+        """With None for one that is not there; some at once, where that is quicker."""
+        for start in range(0, len(seqs), _ENDS_AT_ONCE):
+            some = seqs[start : start + _ENDS_AT_ONCE]
+            names = [layout.segment_name(seq) for seq in some]
+            for seq, name, file in zip(some, names, self.storage.map_ends(names, footer_begins), strict=True):
+                yield seq, None if file is None else layout.read_info(file, name)
+
+    def _is_fenced(self, info: SegmentInfo) -> bool:
+        """It was put by a writer whose lease had gone to another, which had said by then that it comes next itself."""
+        return info.seq >= self._position.next_seq and info.epoch < self._position.epoch
+
+    def _first_seq(self) -> int:
+        """Before it there is nothing of the log, whatever a writer that was left behind put there."""
+        try:
+            return layout.read_first(self.storage.get(places.TRIMMED), places.TRIMMED)
+        except FileNotFoundError:
+            return 0
 
     def _read_position(self) -> None:
         """How far an idle stream is durable; before the segments are looked at, which may be more by then."""
         found = layout.newest_position(self.storage.get)
         if found is not None:
-            self._position, self._next_seq = found
+            self._position = found
 
     def _require_newest(self, newest: int) -> None:
         """Retention leaves the newest segment; where it is gone, nobody would miss what it held."""
-        if newest < self._next_seq - 1:
-            raise corrupt(layout.segment_name(self._next_seq - 1), "it is missing")
+        if newest < self._position.next_seq - 1:
+            raise corrupt(layout.segment_name(self._position.next_seq - 1), "it is missing")
 
     def _is_there(self, seq: int) -> bool:
         return self.storage.exists(layout.segment_name(seq))
@@ -213,6 +241,14 @@ class ChangeLog:
         except FileNotFoundError:
             raise self._trimmed() from None
 
+    def _end(self, seq: int) -> tuple[pa.Buffer, str]:
+        """Enough of the file for what does not ask for rows."""
+        name = layout.segment_name(seq)
+        file = next(iter(self.storage.map_ends([name], footer_begins)))
+        if file is None:
+            raise self._trimmed()
+        return file, name
+
     def _load_batch(self, seq: int) -> pa.RecordBatch:
         batch = layout.read_batch(*self._file(seq), check=seq not in self._checked)
         self._checked.add(seq)
@@ -224,7 +260,7 @@ class ChangeLog:
         return heads
 
     def _load_index(self, seq: int) -> pa.RecordBatch:
-        return layout.read_transactions(*self._file(seq))
+        return layout.read_transactions(*self._end(seq))
 
     def _load_relations(self, name: str) -> Messages:
         return layout.read_relations(self.storage.map(name), name)
@@ -429,17 +465,25 @@ class ChangeLog:
 
     def release(self, consumer: str, lsn: int) -> None:
         """``consumer`` will never ask for transactions that end at or below ``lsn`` again. Durable; never goes back."""
-        name, data = _small_file(places.CONSUMERS, consumer), layout.write_lsn_file(lsn)
+        self._keep_highest(_small_file(places.CONSUMERS, consumer), lsn, layout.write_lsn_file, layout.read_lsn_file)
+
+    def _keep_highest(
+        self, name: str, value: int, write: Callable[[int], bytes], read: Callable[[bytes, str], int]
+    ) -> None:
+        """Have the document ``name`` say ``value``, unless it says more."""
         while True:
             try:
                 found, version = self.storage.read(name)
             except FileNotFoundError:
-                done = self.storage.create(name, data)
+                done = self.storage.create(name, write(value))
             else:
-                known = layout.read_lsn_file(found, name)
-                done = lsn <= known or self.storage.swap(name, data, version) is not None
+                done = value <= read(found, name) or self.storage.swap(name, write(value), version) is not None
             if done:
                 return
+
+    def released_by(self, consumer: str) -> LSN | None:
+        """What ``consumer`` will never ask for again; None when it never said so."""
+        return self._lsn_file(_small_file(places.CONSUMERS, consumer))
 
     def forget(self, consumer: str) -> None:
         """Retention waits for ``consumer`` no more."""
@@ -477,13 +521,18 @@ class ChangeLog:
                 self.remove_barrier(name)
         keep_from = self._needed_from(min(released.values())) if released else 0
         old = [s for s in self.segments[:-1] if s.seq < keep_from]
-        removed = 0
+        removed, names = 0, list[str]()
         for segment in old:
-            if self._is_there(segment.seq):
+            try:
                 if time.time() - self.storage.modified(segment.name) < retention_s:
                     break
-                self.storage.remove(segment.name)
+                names.append(segment.name)
+            except FileNotFoundError:
+                pass
             removed += 1
+        if names and self.segments[-1].epoch:
+            self._keep_highest(places.TRIMMED, self.segments[removed].seq, layout.write_first, layout.read_first)
+        self.storage.remove(*names)
         del self.segments[:removed]
         self._remove_relations()
         return removed

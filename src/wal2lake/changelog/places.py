@@ -8,6 +8,7 @@
     relations/<seq>-….arrow    the Relation and Type messages in force where segments start; immutable (relations.py)
     timelines/<number>.json    a timeline that the log went on on after a promotion, with its history; written once
     position.json, .copy.json  how far an idle stream is durable though it brought nothing to write; twice
+    trimmed.json               the first segment that retention has left; in an object store alone
     consumers/<name>.json      how far a reader is done, for retention
     barriers/<name>.json       a commit LSN that readers must not batch across, asked for by verify
     snapshots/<pipeline>/…     a folder for each table: its state, and the chunks of its copy (tables.py)
@@ -27,6 +28,7 @@ from urllib.parse import quote, unquote
 SLOT, IDENTITY, POSITION = "slot.json", "log.json", "position.json"
 POSITION_COPY = "position.copy.json"  # written before it, and as good
 POSITIONS: Final = (POSITION, POSITION_COPY)
+TRIMMED = "trimmed.json"
 SEGMENTS, RELATIONS = "segments", "relations"
 CONSUMERS, BARRIERS, STATUS, SNAPSHOTS = "consumers", "barriers", "status", "snapshots"
 TIMELINES = "timelines"  # there is no such folder before the first promotion
@@ -39,7 +41,7 @@ _PIPELINE_LOCK = ".lock"  # in the folder of a pipeline's tables
 _LONGEST = 255  # bytes of a file's name
 _COMPACT = "="  # stands in no percent encoding
 # What makes it a log comes first, but for what would make the next one a log of another timeline.
-EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, *FOLDERS, EVENTS, REQUESTS, _CHECKPOINTS)
+EVERYTHING: Final = (TIMELINES, IDENTITY, SLOT, *POSITIONS, TRIMMED, *FOLDERS, EVENTS, REQUESTS, _CHECKPOINTS)
 
 
 def tables_of(pipeline: str) -> str:
@@ -89,14 +91,14 @@ def status_document(role: str) -> str:
     return f"{STATUS}/{role}.json"
 
 
-def child_log(log: str | Path, role: str) -> Path:
-    """Where `run` writes what its child says: beside the log on this machine."""
-    return Path(log) / STATUS / f"{role}.log"
+def child_log(folder: str | Path, role: str) -> Path:
+    """Where `run` writes what its child says, in the folder that the log has on this machine (LogConfig.folder)."""
+    return Path(folder) / STATUS / f"{role}.log"
 
 
-def checkpoint(log: str | Path, pipeline: str) -> Path:
-    """Where Spark keeps its checkpoint of the stream."""
-    return Path(log) / _CHECKPOINTS / pipeline
+def checkpoint(folder: str | Path, pipeline: str) -> Path:
+    """Where Spark keeps its checkpoint of the stream, in that folder."""
+    return Path(folder) / _CHECKPOINTS / pipeline
 
 
 def _file_name(namespace: str, name: str, suffix: int = 0) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.storage import Storage
-from wal2lake.errors import ConfigError, LogCorruptError, Wal2LakeError
+from wal2lake.errors import ConfigError, ConnectError, LogCorruptError, Wal2LakeError
 from wal2lake.lsn import LSN
 
 TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished", "missing"]
@@ -42,13 +42,14 @@ class _Status:
 
     @classmethod
     def read(cls, storage: Storage) -> Self | None:
-        """What was said last; None if nothing was, or it cannot be read: not ours to read, or torn by a power cut."""
+        """What was said last; None if nothing was, or it cannot be read: not ours to read, torn by a power cut,
+        or where nobody answers."""
         name = status_document(cls.role)
         try:
             document = read_document(storage.get(name), name)
             with parsing(name):
                 return cls(**_known(cls, document))
-        except (OSError, ConfigError, LogCorruptError):
+        except (OSError, ConfigError, ConnectError, LogCorruptError):
             return None
 
 

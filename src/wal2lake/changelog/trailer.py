@@ -40,6 +40,11 @@ def with_trailer(file: pa.Buffer, version: int) -> list[pa.Buffer | bytes]:
     return [file, fields + _END.pack(zlib.crc32(fields, zlib.crc32(file.slice(at))), _MAGIC)]
 
 
+def footer_begins(end: bytes) -> int:
+    """Where, by a file's last bytes; what is damaged says anything, and is found out when it is read."""
+    return int(_FIELDS.unpack_from(end, len(end) - _SIZE)[0]) if len(end) >= _SIZE else 0
+
+
 def without_trailer(data: pa.Buffer, name: str, versions: Sequence[int], *, rows: bool) -> pa.Buffer:
     """The Arrow file in ``data``, its footer checked, and with ``rows`` all that is before it as well.
 

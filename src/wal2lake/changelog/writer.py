@@ -1,7 +1,9 @@
 """One writer per log; what ``append`` returns is durable, and only that may be acknowledged to the server.
 
 A lock keeps a second writer away. Nothing depends on it: a segment is put where none of its number is, and a position
-over the one that was read. So of two writers, one of which took the other for dead, one learns of it, and ends.
+over the one that was read. So of two writers, one of which took the other for dead, one learns of it, and ends. Where
+the lock is a lease, segments and positions name its epoch: what a writer puts that was left behind is none of the log's
+(format.Position). A put that nobody answered may count, or come to count later: ``catch_up`` sees what is there.
 
 A crash at any point leaves: finished segments, perhaps a temporary file (removed at the next start), perhaps the rows
 of transactions whose end was not stored (never indexed; the server sends them again), perhaps a file of relations
@@ -13,8 +15,8 @@ counts as such from the start: so the folders are flushed first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal
@@ -23,13 +25,14 @@ import pyarrow as pa
 
 from wal2lake.changelog import format as layout
 from wal2lake.changelog.builder import Tail, build_segment
-from wal2lake.changelog.format import LogIdentity, SegmentInfo
+from wal2lake.changelog.format import LogIdentity, SegmentInfo, segment_name
 from wal2lake.changelog.log import ChangeLog, Place
 from wal2lake.changelog.places import POSITIONS, RELATIONS, SEGMENTS, WRITER_LOCK
 from wal2lake.changelog.storage import Stored, Version, held
 from wal2lake.changelog.timelines import Timeline, record_timeline
 from wal2lake.columnar.headers import MessageColumns
-from wal2lake.errors import BEGIN_ANEW, LogCorruptError, LogMismatchError, SlotInUseError
+from wal2lake.errors import BEGIN_ANEW, ConnectError, LogCorruptError, LogMismatchError, SlotInUseError
+from wal2lake.files import LockHeldError
 from wal2lake.lsn import LSN
 
 Compression = Literal["lz4", "zstd", "none"]
@@ -48,7 +51,8 @@ class LogWriter:
         self._storage = self._log.storage
         self._compression = None if compression == "none" else compression
         self._held = ExitStack()
-        self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
+        self._hold = self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
+        self._unsure = False  # whether all that was put is known
         self._storage.recover(RELATIONS, SEGMENTS, ".")
         self._positions = self._restore_positions()  # before what they say is read: they may change no more
         self._log.refresh()
@@ -115,6 +119,28 @@ class LogWriter:
         """Transactions that are appended up to their Prepare, and have not ended."""
         return len(self._tail.prepared)
 
+    def catch_up(self) -> None:
+        """Where others may have written, or an answer was lost: go on from what the log has now. For when a session is
+        about to begin, and once nobody else can stream from the slot.
+
+        Raises SlotInUseError when the log has another writer.
+        """
+        if not self._hold.epoch:
+            return
+        self._check_hold()
+        if not self._unsure and not self._storage.exists(segment_name(self._seq)):
+            return
+        self._positions = self._restore_positions()
+        self._reopen()
+        self._seq = self._log.segments[-1].seq + 1 if self._log.segments else 0
+        self._unsure = False
+
+    def _check_hold(self) -> None:
+        try:
+            self._hold.check()
+        except LockHeldError as error:
+            raise self._in_use(error.holder) from None
+
     def new_session(self) -> None:
         """The stream was started (again): forget the transactions that the last session left open."""
         self._tail = self._tail.new_session()
@@ -122,15 +148,19 @@ class LogWriter:
     def append(self, messages: MessageColumns) -> SegmentInfo:
         """Store messages, one at least, as the next segment, durably.
 
-        Raises LogFullError (nothing changed: the same call can be made again) and ProtocolError.
+        Raises LogFullError (nothing changed: the same call can be made again), ProtocolError, and ConnectError, after
+        which ``catch_up`` is due.
         """
+        self._check_hold()
         in_force, file = self._tail.in_force.file(self._seq)
         segment, tail = build_segment(messages, self._seq, replace(self._tail, in_force=in_force))
+        segment = replace(segment, info=replace(segment.info, epoch=self._hold.epoch))
         parts = layout.write_segment(segment, self._log.identity, self._compression)
-        if file is not None:
-            self._storage.create(*file)  # before whoever names it; one that is there has these bytes, as its name says
-        if not self._storage.create(segment.info.name, *parts) and not self._is_ours(segment.info.name, parts):
-            raise self._in_use("it wrote a segment")
+        with self._being_sure():
+            if file is not None:
+                self._storage.create(*file)  # before whoever names it; one that is there has these bytes, as named
+            if not self._storage.create(segment.info.name, *parts):
+                self._require_ours(segment.info.name, parts)
         self._seq, self._tail = self._seq + 1, tail
         logger.debug("%s is durable: %d messages, up to %s.", segment.info.name, segment.info.rows, self.durable_lsn)
         return segment.info
@@ -139,11 +169,13 @@ class LogWriter:
         """Record durably that the server has sent all below ``lsn`` and everything that came is appended."""
         if lsn <= self._tail.durable_lsn:
             return
-        self._write_position(lsn)
+        self._check_hold()
+        with self._being_sure():
+            self._write_position(lsn, self._hold.epoch)
         self._tail = replace(self._tail, durable_lsn=lsn)
 
-    def _write_position(self, lsn: int) -> None:
-        data = layout.write_position(lsn, self._seq)
+    def _write_position(self, lsn: int, epoch: int = 0) -> None:
+        data = layout.write_position(lsn, self._seq, epoch)
         for name in reversed(POSITIONS):
             version = self._storage.swap(name, data, self._positions[name])
             if version is None:
@@ -176,7 +208,8 @@ class LogWriter:
             begins = log.transactions(first.previous_end_lsn, first.end_lsn)["final_lsn"][0].as_py()
             lsn = min(lsn, begins)  # what commits from there on is not held any more
         self._seq = seq
-        self._write_position(lsn)
+        self._check_hold()
+        self._write_position(lsn, self._hold.epoch)
         for segment in reversed(beyond):
             self._storage.remove(segment.name)
         self._reopen()
@@ -190,9 +223,28 @@ class LogWriter:
         """What is known of all that the log has."""
         return Tail(self._log.last_end_lsn, self._log.durable_lsn(), prepared=self._log.prepared())
 
-    def _is_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> bool:
-        """The last try of this very segment failed, and yet it came to be there."""
-        return self._storage.get(name) == b"".join(map(bytes, parts))
+    @contextmanager
+    def _being_sure(self) -> Iterator[None]:
+        try:
+            yield
+        except ConnectError:
+            self._unsure = True
+            raise
+
+    def _require_ours(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+        """Of a segment that is there: the last try of this very one failed, and yet it came to be; or it is of a writer
+        that was left behind, and ours takes its place. Raises SlotInUseError for one of another writer."""
+        data, (found, version) = b"".join(parts), self._storage.read(name)
+        if found == data:
+            return
+        epoch = layout.read_info(pa.py_buffer(found), name).epoch
+        position = layout.newest_position(self._storage.get)
+        if position is not None and epoch < min(position.epoch, self._hold.epoch) and self._seq >= position.next_seq:
+            if self._storage.swap(name, data, version) is not None:
+                return
+        elif epoch and epoch == self._hold.epoch:
+            raise ConnectError(f"{name} is there by a put that had not been answered: going on behind it.")
+        raise self._in_use("it wrote a segment")
 
     def _in_use(self, who: str) -> SlotInUseError:
         return SlotInUseError(

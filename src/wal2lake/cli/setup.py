@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from wal2lake.changelog.documents import read_document
-from wal2lake.changelog.local import remove_log, storage_at
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import IDENTITY, WRITER_LOCK, pipeline_lock
+from wal2lake.changelog.storage import Storage
 from wal2lake.cli.options import DEFAULT_FILE, with_config
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.config import Config, LakeConfig, LogConfig, SourceConfig
@@ -40,6 +41,7 @@ from wal2lake.postgres.preflight import LOCK_TIMEOUT, preflight, published_bytes
 from wal2lake.postgres.slots import slot_state
 from wal2lake.retry import retry_while_in_use
 from wal2lake.run.readiness import readiness
+from wal2lake.urls import is_object_url
 from wal2lake.wire.command_text import quote_identifier
 
 PATIENCE_S = 3.0  # for the walsender of a capture that has just ended
@@ -52,7 +54,7 @@ def init(
     publication: Annotated[str, typer.Option(help="The publication to read.")] = "wal2lake",
     slot: Annotated[str, typer.Option(help="The replication slot to make.")] = "wal2lake",
     lake: Annotated[str, typer.Option(help="The folder of the Delta tables.")] = LakeConfig.path,
-    log: Annotated[str, typer.Option(help="The change log's folder.")] = LogConfig.path,
+    log: Annotated[str, typer.Option(help="The change log's folder, or its URL in an object store.")] = LogConfig.path,
     force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Write a commented wal2lake.toml."""
@@ -104,7 +106,7 @@ def check(
 
 
 def _change_log(config: Config) -> list[Finding]:
-    if not (Path(config.log.path).exists() or Path(config.lake.path).exists()):
+    if not any(is_object_url(place) or Path(place).exists() for place in (config.log.path, config.lake.path)):
         return []
     try:
         from wal2lake.capture.startup import change_log_findings  # noqa: PLC0415 - the core installs without Arrow
@@ -133,9 +135,9 @@ def _last_failures(config: Config) -> Iterator[Finding]:
 
 def _types(config: Config) -> list[Finding]:
     """What keeps others from being looked at says so elsewhere."""
-    if not (Path(config.log.path) / IDENTITY).exists():
-        return []
     try:
+        if not storage_at(config.log.path).exists(IDENTITY):
+            return []
         from wal2lake.tables.column_types import would_gain  # noqa: PLC0415 - the core installs without Arrow
 
         columns = would_gain(config)
@@ -166,19 +168,19 @@ def drop(
 ) -> None:
     """Remove the replication slot (and the publication, and the change log): all of it or nothing. The lake stays."""
     publication = config.source.publication if with_publication else None
-    log = Path(config.log.path)
+    log = storage_at(config.log.path)
     _require_unused(config)
     if not yes:
-        _ask_to_drop(config.source.slot, publication, log if with_log else None)
+        _ask_to_drop(config.source.slot, publication, log.where if with_log else None)
     kept = None if with_log else log
     retry_while_in_use(lambda: _drop_from_server(config.source, publication, kept), PATIENCE_S, Event())
     if with_log:
-        say(f"Deleted the change log {log}." if remove_log(log) else f"There is no change log {log}.")
-    elif (log / IDENTITY).exists():
-        say(f"The change log {log} belonged to that slot: `wal2lake drop --with-log` deletes it, to begin anew.")
+        say(f"Deleted the change log {log.where}." if log.clear() else f"There is no change log {log.where}.")
+    elif log.exists(IDENTITY):
+        say(f"The change log {log.where} belonged to that slot: `wal2lake drop --with-log` deletes it, to begin anew.")
 
 
-def _drop_from_server(source: SourceConfig, publication: str | None, kept_log: Path | None) -> None:
+def _drop_from_server(source: SourceConfig, publication: str | None, kept_log: Storage | None) -> None:
     """The publication first, and for good only when the slot is gone, whose end no transaction takes back."""
     settings = {"lock_timeout": LOCK_TIMEOUT}
     said = []
@@ -219,16 +221,17 @@ def _require_unused(config: Config) -> None:
             raise SlotInUseError(f"{who} runs on the change log {storage.where}, so nothing was dropped.", hint=hint)
 
 
-def _require_its_server(connection: Connection, log: Path) -> None:
+def _require_its_server(connection: Connection, log: Storage) -> None:
     """Raise LogMismatchError where the log's slot is another server's: this one is somebody else's of that name, or
     came here by pg_upgrade, and then the log is of no more use."""
     try:
-        mine = read_document((log / IDENTITY).read_bytes(), IDENTITY)["system_id"]
+        mine = read_document(log.get(IDENTITY), IDENTITY)["system_id"]
     except (OSError, LogCorruptError, KeyError):
         return  # none, or one that nobody can read
     if mine != (found := identify(connection).system_id):
         raise LogMismatchError(
-            f"The change log {log} belongs to system_id {mine}, and this server is {found}, so nothing was dropped.",
+            f"The change log {log.where} belongs to system_id {mine}, and this server is {found}, so nothing was"
+            " dropped.",
             hint="Check source.dsn and log.path. After an upgrade of the server `wal2lake drop --with-log` drops both.",
         )
 
@@ -246,7 +249,7 @@ def _require_own(connection: Connection, publication: str) -> bool:
     return row is not None
 
 
-def _ask_to_drop(slot: str, publication: str | None, log: Path | None) -> None:
+def _ask_to_drop(slot: str, publication: str | None, log: str | None) -> None:
     what, lost = f"the slot {slot}", "in the change log" if log is None else "in the lake"
     if publication is not None:
         what += f" and the publication {publication}"

@@ -17,6 +17,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.requests import Requests
 from wal2lake.errors import InterruptedByUser, LockedError, Wal2LakeError
@@ -65,13 +66,14 @@ class Pipeline:
             progress = ProgressTracker(self._config, position, self._waiting, self._reading)
             with exclusive(self._config, self._stop), progress.recording_end(self._stop), ExitStack() as stack:
                 self._waiting.check_for_interrupts()
-                with progress.doing("starting Spark"), Ticker(progress.write, STATUS_S):  # it may need a while
+                told_s = max(STATUS_S, log.storage.tell_s)
+                with progress.doing("starting Spark"), Ticker(progress.write, told_s):  # it may need a while
                     jobs = stack.enter_context(self._engine)
                 self._waiting.check_for_interrupts()
                 following = _Following(
                     self._config, self._engine, jobs, log, progress, self._waiting, self._reading, self._stop
                 )
-                with Ticker(following.publish_status, STATUS_S):
+                with Ticker(following.publish_status, told_s):
                     following.run(until, available_now)
         except (InterruptedByUser, SparkLostError):
             if not self._stop.is_set():
@@ -79,9 +81,11 @@ class Pipeline:
 
     def _await_log(self) -> ChangeLog:
         path = self._config.log.path
-        while not ChangeLog.exists(path):
-            self._waiting.pause(f"Waiting for capture to create the change log at {path}.")
-        return ChangeLog.open(path)
+        storage = storage_at(path)
+        while not ChangeLog.exists(storage):
+            text = f"Waiting for capture to create the change log at {storage.where}."
+            self._waiting.pause(text, max(_POLL_S, storage.look_s))
+        return ChangeLog.open(storage)
 
 
 def _position(engine: Engine, log: ChangeLog) -> int:
@@ -201,15 +205,16 @@ class _Following:
                 raise
 
     def _watch(self, stream: BatchStream, sync: TableSync, until: int | None) -> None:
-        discovered, confirmed = time.monotonic(), self._progress.applied
+        discovered, confirmed, ask_at = time.monotonic(), self._progress.applied, 0.0
         log = ChangeLog.open(self._config.log.path)  # this thread's own
         while stream.running and not self._stop.is_set():
             self._wait(stream)
             synchronized = not sync.tick()
             self._progress.advance(stream.lsn)
-            if self._asked():
+            if time.monotonic() >= ask_at and self._asked():
                 with self._applying:
                     self._batches.tables.answer(self._progress.applied)
+            ask_at = ask_at if time.monotonic() < ask_at else time.monotonic() + log.storage.look_s
             if until is not None and synchronized and self._progress.reached(until):
                 break
             due_s = HOUSEKEEPING_S if confirmed == self._progress.applied else LOOK_S

@@ -1,6 +1,6 @@
 """Whether this machine can run the pipeline: modules, Java, folders and room; `check` says it beside the server's part.
 
-Nothing is written to find that out.
+Nothing is written to find that out, but for an object that is deleted again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wal2lake.config import Config
-from wal2lake.errors import SparkError
+from wal2lake.errors import SparkError, Wal2LakeError
+from wal2lake.extras import missing_extra
 from wal2lake.monitor.view import size
 from wal2lake.postgres.findings import Finding
 from wal2lake.spark.java import find_java
+from wal2lake.urls import is_object_url
 
 _LEAST_BYTES = 1 << 30  # for the log: some minutes of a busy server, if Spark stops
 _CAPTURE, _PIPELINE = ("numpy", "pyarrow"), ("deltalake", "pyspark")
@@ -23,7 +25,7 @@ _CAPTURE, _PIPELINE = ("numpy", "pyarrow"), ("deltalake", "pyspark")
 
 def readiness(config: Config, source_bytes: int | None) -> list[Finding]:
     """What stands in the way of `run` here; ``source_bytes``: what the published tables take, if that is known."""
-    return [*_modules(), *_java(), *_folders(config), *_room(config, source_bytes)]
+    return [*_modules(), *_java(), *_folders(config), *_object_store(config), *_room(config, source_bytes)]
 
 
 def _modules() -> Iterator[Finding]:
@@ -55,8 +57,8 @@ def _java() -> Iterator[Finding]:
 
 
 def _places(config: Config) -> Iterator[tuple[str, Path]]:
-    for name, place in (("log", config.log.path), ("lake", config.lake.path)):
-        if "://" not in place:
+    for name, place in (("log", config.log.folder), ("lake", config.lake.path)):
+        if not is_object_url(place):
             yield name, Path(place)
 
 
@@ -72,13 +74,33 @@ def _folders(config: Config) -> Iterator[Finding]:
             yield Finding(name, "ok", f"{folder} can be written{'' if there == folder else ', and will be made'}.")
         else:
             reason = "may not be written by this user" if there.is_dir() else "is no folder"
-            yield Finding(name, "error", f"{there} {reason}, so {name}.path = {folder} cannot be used.")
+            setting = "log.local_path" if name == "log" and is_object_url(config.log.path) else f"{name}.path"
+            yield Finding(name, "error", f"{there} {reason}, so {setting} = {folder} cannot be used.")
+
+
+def _object_store(config: Config) -> Iterator[Finding]:
+    """It can only be tried: an object is written, written over under a condition, read and deleted."""
+    if not is_object_url(config.log.path):
+        return
+    try:
+        from wal2lake.changelog.objects import object_storage  # noqa: PLC0415 - an extra
+
+        storage = object_storage(config.log.path)
+        storage.probe()
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error, "check")) is None:
+            raise
+        yield Finding("object_store", "error", str(missing))
+    except Wal2LakeError as error:
+        yield Finding("object_store", "error", str(error))
+    else:
+        yield Finding("object_store", "ok", f"{storage.where} can be written, under conditions, read and deleted.")
 
 
 def _room(config: Config, source_bytes: int | None) -> Iterator[Finding]:
     """A first copy takes about what the tables take, often less: Parquet is smaller, but old files stay a while."""
     for name, folder in _places(config):
-        least = _LEAST_BYTES if name == "log" else source_bytes
+        least = source_bytes if name == "lake" else 0 if is_object_url(config.log.path) else _LEAST_BYTES
         free = shutil.disk_usage(_nearest(folder)).free
         text = f"{size(free)} are free for the {name}"
         if name == "lake" and source_bytes is not None:

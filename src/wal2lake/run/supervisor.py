@@ -62,7 +62,7 @@ class Supervisor:
     def __init__(self, config: Config, policy: RestartPolicy | None = None) -> None:
         self.config = config
         self.policy = policy or RestartPolicy()
-        self.children = {role: Child(role, child_log(config.log.path, role)) for role in ("capture", "pipeline")}
+        self.children = {role: Child(role, child_log(config.log.folder, role)) for role in ("capture", "pipeline")}
         self.backoff = {role: Backoff(*self.policy.pauses_s) for role in self.children}
         self.backoff_alone = Backoff(*self.policy.pauses_alone_s)
         self.events = Events(config.log.path, "run")

@@ -37,7 +37,7 @@ class Offsets:
         self._log = log
         self._options = options
         self._clock, self._sleep = clock, sleep
-        self._refreshed = clock()
+        self._refreshed, self._refresh_s = clock(), max(REFRESH_SECONDS, log.storage.look_s)
         self._due = 0.0  # when the next batch may begin, by triggerSeconds
         self._target: int | None = None  # Trigger.AvailableNow: where the query ends
         self._initial: int | None = None
@@ -79,7 +79,7 @@ class Offsets:
             return True
         until = self._clock() + WAIT_SECONDS
         while (now := self._clock()) < until and (now < self._due or not self._has_news(start)):
-            self._sleep(min(_LOOK_SECONDS, until - now))
+            self._sleep(min(max(_LOOK_SECONDS, self._log.storage.look_s), until - now))
         self._log.refresh()
         if self._clock() < self._due:
             return False
@@ -92,7 +92,7 @@ class Offsets:
 
     def _refresh(self) -> None:
         now = self._clock()
-        if now - self._refreshed >= REFRESH_SECONDS:
+        if now - self._refreshed >= self._refresh_s:
             self._log.refresh()
             self._refreshed = now
 

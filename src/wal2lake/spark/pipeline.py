@@ -7,6 +7,7 @@ Spark's users know: offsets, a checkpoint, triggers, and its place in Spark's UI
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from wal2lake.spark.checkpoint import batch_bounds, committed_lsn, require_reada
 from wal2lake.spark.jobs import attempt, run_tasks, spark_lost
 from wal2lake.spark.session import build_session, running_session
 from wal2lake.spark.source import control_stream
+from wal2lake.urls import is_object_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,19 +55,32 @@ def run_pipeline(
 
 
 class SparkEngine:
-    """An ``Engine``. A session of our own is stopped at the end, one that was there is left."""
+    """An ``Engine``. A session of our own is stopped at the end, one that was there is left.
+
+    Of a log in an object store, to which Spark could write no checkpoint, the one on this machine lasts as long as the
+    engine: another machine may have gone on meanwhile. The stream begins where the log says that the pipeline is
+    (``ChangeLog.release``), before which all is applied.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._checkpoint = checkpoint(config.log.path, config.pipeline.name)
+        self._lasts = not is_object_url(config.log.path)
+        self._since = 0
+        self._checkpoint = checkpoint(config.log.folder, config.pipeline.name)
         self._guest = False
         self._spark: SparkSession | None = None
 
     def committed_lsn(self) -> int | None:
-        return committed_lsn(self._checkpoint)
+        if self._lasts:
+            return committed_lsn(self._checkpoint)
+        return ChangeLog.open(self._config.log.path).released_by(self._config.pipeline.name)
 
     def __enter__(self) -> SparkJobs:
-        require_readable(self._checkpoint, ChangeLog.open(self._config.log.path).beginning())
+        if self._lasts:
+            require_readable(self._checkpoint, ChangeLog.open(self._config.log.path).beginning())
+        else:
+            self._since = self.committed_lsn() or 0
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
         self._guest = running_session() is not None
         self._spark = build_session(self._config)
         return SparkJobs(self._spark)
@@ -76,6 +91,7 @@ class SparkEngine:
 
     def stream(self, beginning: int, batch: Batch, *, available_now: bool) -> SparkStream:
         assert self._spark is not None
+        beginning = max(beginning, self._since)
 
         def each(_: DataFrame, number: int) -> None:
             batch(number, *batch_bounds(self._checkpoint, number, beginning))

@@ -125,7 +125,7 @@ def _is_beyond(config: Config, table: Name, fork: LSN) -> bool:
 def _forget_place(config: Config, log: ChangeLog, pipeline: str) -> None:
     """Where the pipeline's stream is lies behind the fork: it begins where the log does, and passes over what is
     applied."""
-    place = checkpoint(config.log.path, pipeline)
+    place = checkpoint(config.log.folder, pipeline)
     if place.exists():
         place.rename(place.with_name(f"{place.name}~forked-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"))
     log.forget(pipeline)

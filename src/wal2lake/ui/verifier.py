@@ -17,7 +17,7 @@ class Verifier:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._child = Child("verify", child_log(config.log.path, "verify"))
+        self._child = Child("verify", child_log(config.log.folder, "verify"))
         self._lock = threading.Lock()
 
     @property

@@ -1,0 +1,107 @@
+"""URLs of object stores: ``s3://bucket/prefix?option=value``, also ``gs://`` and ``az://``. No secret is ever in one.
+
+The rule: such a URL may be logged, shown, pickled and given to Spark as it is. So a secret is not written into it, but
+the environment variable that holds it, as ``$NAME``; what is found there is looked up by whoever asks the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from wal2lake.errors import ConfigError
+
+SCHEMES: Final = ("s3", "gs", "az")
+_SECRET = re.compile(r"secret|token|password|credential|sas|key|headers|proxy_url|customer")
+_PLAIN: Final = {  # these have such a word in them, and name what is nobody's secret
+    "access_key_id", "aws_access_key_id", "sse_kms_key_id", "aws_sse_kms_key_id", "sse_bucket_key_enabled",
+    "web_identity_token_file", "aws_web_identity_token_file", "application_credentials",
+    "google_application_credentials", "federated_token_file", "azure_federated_token_file", "credential_type",
+}  # fmt: skip
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def is_object_url(place: object) -> bool:
+    """Whether it is of an object store, and no path of this machine."""
+    return isinstance(place, str) and "://" in place
+
+
+def local_path(place: str) -> str:
+    """``place``, or the path that a ``file://`` URL of this machine names."""
+    url = urlsplit(place)
+    if url.scheme == "file" and url.netloc in ("", "localhost") and place.startswith("file://"):
+        return unquote(url.path)
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectUrl:
+    """``options`` are obstore's settings for the store, by name; their values may be ``$NAME``."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ConfigError, which repeats nothing that may be a secret."""
+        try:
+            url = urlsplit(text)
+            options = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
+        except ValueError:
+            raise ConfigError("log.path is no URL.", hint="As in s3://bucket/prefix?region=eu-west-1.") from None
+        if url.scheme not in SCHEMES:
+            known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            raise ConfigError(f"log.path begins with {url.scheme}://.", hint=f"It is a folder, or begins with {known}.")
+        if "@" in url.netloc or url.fragment or not url.netloc:
+            hint = "Write s3://bucket/prefix; credentials come from the environment, or from log.options as $NAME."
+            raise ConfigError(
+                f"log.path is a {url.scheme}:// URL that is more, or less, than bucket and prefix.", hint=hint
+            )
+        parts = [part for part in unquote(url.path).split("/") if part]
+        if {".", ".."} & {*parts}:
+            raise ConfigError("log.path has . or .. in its prefix, which mean nothing in an object store.")
+        return cls(url.scheme, url.netloc, "/".join(parts)).with_options(dict(options))
+
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """With these as well, which count more than those of the same name. Raises ConfigError for a secret."""
+        for name, value in options.items():
+            if _SECRET.search(name.lower()) and name.lower() not in _PLAIN and not _VARIABLE.fullmatch(value):
+                hint = f'Put it into an environment variable, and name that one: {name} = "$MY_VARIABLE".'
+                raise ConfigError(f"log.options.{name} is a secret, which no setting may have in it.", hint=hint)
+        return replace(self, options=tuple(sorted({**dict(self.options), **options}.items())))
+
+    def resolved(self) -> dict[str, str]:
+        """The options with what the environment variables hold. Raises ConfigError for one that is not set."""
+        return {name: _looked_up(name, value) for name, value in self.options}
+
+    @property
+    def where(self) -> str:
+        """Without options, for people."""
+        return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def slug(self) -> str:
+        """A file's name that no other place has."""
+        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{self.bucket}-{self.prefix}")[:80].strip("-.")
+        return f"{readable}-{hashlib.blake2b(self.where.encode(), digest_size=4).hexdigest()}"
+
+    def __str__(self) -> str:
+        query = urlencode(self.options, quote_via=quote, safe="$:/")
+        path = quote(self.prefix)
+        return f"{self.scheme}://{self.bucket}/{path}".rstrip("/") + (f"?{query}" if query else "")
+
+
+def _looked_up(name: str, value: str) -> str:
+    found = _VARIABLE.fullmatch(value)
+    if found is None:
+        return value
+    if (known := os.environ.get(found[1])) is None:
+        raise ConfigError(f"log.options.{name} names the environment variable {found[1]}, which is not set here.")
+    return known
