@@ -29,6 +29,9 @@ _ALONE: Final = {
 }
 
 
+_BESIDE: Final = {"objects"}  # needed by any command, where the settings have it so
+
+
 def missing_extra(error: BaseException, command: str) -> ConfigError | None:
     """The sentence for ``error``, if it tells of a module that an extra would have brought; else None.
 
@@ -41,7 +44,8 @@ def missing_extra(error: BaseException, command: str) -> ConfigError | None:
     if extra is None:
         return None
     whole = "demo" if "demo" in (extra, command) else "all"
-    alone = f" For `wal2lake {command}` alone, 'wal2lake[{_ALONE[command]}]' will do." if command in _ALONE else ""
+    needed = ",".join(dict.fromkeys((_ALONE[command], *_BESIDE & {extra}))) if command in _ALONE else ""
+    alone = f" For `wal2lake {command}` alone, 'wal2lake[{needed}]' will do." if needed else ""
     return ConfigError(
         f"This needs the module {name}, which is part of the extra {extra!r} and not installed.",
         hint=f"Install it: pip install 'wal2lake[{whole}]'.{alone}",

@@ -39,6 +39,11 @@ def local_path(place: str) -> str:
     return place
 
 
+def shown(place: str) -> str:
+    """For people: a URL without its options."""
+    return ObjectUrl.parse(place).where if is_object_url(place) else place
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectUrl:
     """``options`` are obstore's settings for the store, by name; their values may be ``$NAME``."""

@@ -250,6 +250,21 @@ def test_who_was_killed_holds_nothing(place: Place) -> None:
         pass
 
 
+def test_a_lease_whose_put_nobody_answered_is_nobodys(place: Place) -> None:
+    storage = place.open()
+    place.server.fault = lambda method, path: "lost" if path.endswith("/.lock") and method == "PUT" else None
+    try:
+        with storage.lock(WRITER_LOCK):  # it is asked what is there
+            pass
+        place.server.fault = lambda method, path: "503" if "position" in path else None
+        with pytest.raises(ConnectError):
+            LogWriter(storage, IDENTITY)
+    finally:
+        place.server.fault = lambda *_: None
+    with LogWriter(storage, IDENTITY), pytest.raises(SlotInUseError):
+        LogWriter(place.open(), IDENTITY)
+
+
 # -- writers that were left behind
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,27 +13,27 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.conftest import Site
-from tests.s3 import SECRET, S3Server
+from tests.s3 import SECRET, Fault, S3Server
 from tests.waiting import eventually
 from wal2lake.capture import startup
 from wal2lake.capture.capture import Capture
+from wal2lake.changelog import objects
 from wal2lake.changelog.dump import verify_log
 from wal2lake.changelog.events import read_events
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.status import CaptureStatus
 from wal2lake.config import LogConfig
-from wal2lake.errors import SlotInUseError
+from wal2lake.errors import ConnectError, SlotInUseError
 from wal2lake.spark.pipeline import run_pipeline
 from wal2lake.verify.run import verify
 
-pytestmark = [pytest.mark.server, pytest.mark.spark]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def remote(spark_site: Site, s3: S3Server, tmp_path: Path) -> Site:
+def remote(site: Site, s3: S3Server, tmp_path: Path) -> Site:
     """A table of three rows, and nothing in log and lake."""
-    site = spark_site
     log = LogConfig(path=s3.url(f"{tmp_path.name}/log"), local_path=str(tmp_path / "local"), segment_seconds=0.05)
     site.config = replace(site.config, log=log)
     site.sql("CREATE TABLE public.a (id int PRIMARY KEY, name text)", "CREATE PUBLICATION pub FOR TABLE public.a")
@@ -41,44 +42,79 @@ def remote(spark_site: Site, s3: S3Server, tmp_path: Path) -> Site:
 
 
 @contextmanager
-def capturing(site: Site) -> Iterator[None]:
-    stop, failures = threading.Event(), list[BaseException]()
+def capturing(site: Site) -> Iterator[list[Exception]]:
+    """What ends it is in the list at once."""
+    stop, failures = threading.Event(), list[Exception]()
 
     def capture() -> None:
         try:
             Capture(site.config).run(stop)
-        except BaseException as error:  # noqa: BLE001 - told in the test's own thread
+        except Exception as error:  # noqa: BLE001 - told in the test's own thread
             failures.append(error)
 
     thread = threading.Thread(target=capture)
     thread.start()
     try:
-        yield
+        yield failures
     finally:
         stop.set()
         thread.join()
     assert not failures
 
 
-def captured(site: Site) -> int:
+def captured(site: Site, failures: list[Exception]) -> int:
     """Wait until the log has all that has committed; where it ends."""
     row = site.connection.execute("SELECT pg_current_wal_flush_lsn() - '0/0'").fetchone()
     assert row is not None
 
     def durable() -> bool:
-        return ChangeLog.exists(site.config.log.path) and site.log().durable_lsn() >= row[0]
+        with suppress(ConnectError):
+            return ChangeLog.exists(site.config.log.path) and site.log().durable_lsn() >= row[0]
+        return False
 
-    eventually(durable, poll_s=0.1)
+    eventually(durable, failures, poll_s=0.1)
     return int(row[0])
 
 
+def test_a_store_that_fails_now_and_then_loses_nothing(
+    remote: Site, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond what is tried again at once as well: sessions of the stream end, and begin anew."""
+    site, chance, folder = remote, random.Random(7), remote.config.log.path.split("/")[3]
+    segments = 4
+
+    def fault(method: str, path: str) -> Fault | None:
+        nonlocal segments
+        if folder in path and method == "PUT" and "/segments/" in path and segments:
+            segments -= 1
+            return "503" if segments % 2 else "lost"
+        return chance.choice(("503", "lost")) if folder in path and chance.random() < 0.05 else None
+
+    monkeypatch.setattr(objects, "RETRIES", 1)
+    with capturing(site) as failures:
+        captured(site, failures)
+        start, s3.fault = site.log().last_end_lsn, fault
+        try:
+            for number in range(12):
+                site.sql(f"INSERT INTO a VALUES ({10 + number}, 'x')")
+                asked = len(s3.requests)
+                eventually(lambda asked=asked: len(s3.requests) > asked + 2, failures)  # type: ignore[misc]
+        finally:
+            s3.fault = lambda *_: None
+        end = captured(site, failures)
+    assert site.log().transactions(start, end).num_rows == 12
+    assert "disconnected" in [event.kind for event in read_events(site.config.log.path)]
+    assert list(verify_log(storage_at(site.config.log.path))) == []
+
+
+@pytest.mark.spark
 def test_what_goes_through_an_object_store_is_the_source_in_the_end(
     remote: Site, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, table = remote, "public.a"
     monkeypatch.setattr(startup, "PATIENCE_S", 0.1)
-    with capturing(site):
-        captured(site)
+    with capturing(site) as failures:
+        captured(site, failures)
         run_pipeline(site.config, available_now=True)
         assert site.lake(table) == site.source(table)
         site.sql(
@@ -86,7 +122,7 @@ def test_what_goes_through_an_object_store_is_the_source_in_the_end(
         )
         with pytest.raises(SlotInUseError, match="Another capture process"):
             Capture(site.config).run(threading.Event())
-        captured(site)
+        captured(site, failures)
         run_pipeline(  # on another machine, which has no checkpoint
             replace(site.config, log=replace(site.config.log, local_path=str(tmp_path / "elsewhere"))),
             available_now=True,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
+from tests.s3 import BUCKET, S3Server
 from wal2lake.config import Config
 from wal2lake.run.readiness import readiness
 from wal2lake.spark import java
@@ -28,6 +30,25 @@ def test_a_machine_that_is_ready(tmp_path: Path) -> None:
 
 def test_an_object_store_is_not_looked_into(tmp_path: Path) -> None:
     assert {"lake", "free_lake"} & _levels(tmp_path, 1000, "s3://bucket/lake").keys() == set()
+
+
+def test_an_object_store_for_the_log_is_tried(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(bucket: str) -> tuple[str, str]:
+        log = {"path": s3.url(tmp_path.name, bucket), "local_path": str(tmp_path / "local")}
+        findings = readiness(Config.from_dict({"log": log, "lake": {"path": str(tmp_path / "lake")}}), None)
+        assert {finding.level for finding in findings if finding.name != "object_store"} == {"ok"}
+        return next((finding.level, finding.text) for finding in findings if finding.name == "object_store")
+
+    assert found(BUCKET)[0] == "ok"
+    put = [path for method, path in s3.requests if method == "PUT" and tmp_path.name in path]
+    assert put and all("/.probe-" in path for path in put)
+    assert list(tmp_path.iterdir()) == []
+    level, text = found("nowhere")
+    assert (level, text.partition(".")[0]) == ("error", f"There is no bucket for s3://nowhere/{tmp_path.name}")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "wal2lake.changelog.objects")
+    level, text = found(BUCKET)
+    assert level == "error" and "module obstore" in text and "'wal2lake[arrow,objects]'" in text
 
 
 def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

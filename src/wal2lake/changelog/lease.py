@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
 
 from wal2lake.changelog.documents import read_document, write_document
 from wal2lake.changelog.storage import Hold, Version
@@ -33,22 +34,25 @@ RENEW_S: Final = 2.5
 _MARGIN_S: Final = 60.0  # between the store's clock and ours; for who only wants to know
 _logger = logging.getLogger(__name__)
 _seen: dict[tuple[str, str], tuple[Version, float]] = {}  # leases of others, as they were and since when
+_tokens: set[str] = set()  # of the leases that this process has, or asks for just now
 
 
 class _Found(NamedTuple):
-    """``holder``: for people, empty when it was given back; ``process``: which one, as ``_this_process`` says it."""
+    """``holder``: for people, empty when it was given back; ``process``: which one, as ``_this_process`` says it;
+    ``token``: of this one time that it was taken."""
 
     epoch: int
     holder: str
     process: str
+    token: str
     version: Version
 
 
 class Lease(Hold):
     """One that is held, and renewed by a thread."""
 
-    def __init__(self, storage: Storage, name: str, epoch: int, version: Version) -> None:
-        self.epoch = epoch
+    def __init__(self, storage: Storage, name: str, epoch: int, token: str, version: Version) -> None:
+        self.epoch, self._token = epoch, token
         self._storage, self._name, self._version = storage, name, version
         self._renewals, self._renewed = 0, clock()
         self._lost_to: str | None = None
@@ -69,7 +73,7 @@ class Lease(Hold):
         self._thread.join()
         with suppress(Wal2LakeError, OSError):  # it runs out
             if self._lost_to is None:
-                self._storage.swap(self._name, _document(self.epoch, "", 0), self._version)
+                self._storage.swap(self._name, _document(self.epoch, self._token, "", 0), self._version)
 
     def _run(self) -> None:
         while not self._ended.wait(RENEW_S) and self._lost_to is None:
@@ -81,11 +85,11 @@ class Lease(Hold):
     def _renew(self) -> None:
         with self._one_at_a_time:
             began, self._renewals = clock(), self._renewals + 1
-            document = _document(self.epoch, _holder(), self._renewals)
+            document = _document(self.epoch, self._token, _holder(), self._renewals)
             version = self._storage.swap(self._name, document, self._version)
             if version is None:
                 found = _find(self._storage, self._name)
-                if found is None or (found.epoch, found.process) != (self.epoch, _this_process()):
+                if found is None or found.token != self._token:
                     self._lost_to = found.holder if found and found.holder else "another"
                     _logger.warning(
                         "The lease %s/%s is held by %s now.", self._storage.where, self._name, self._lost_to
@@ -102,15 +106,20 @@ def leased(storage: Storage, name: str) -> Iterator[Hold]:
     found = _find(storage, name)
     if found is not None and _is_alive(storage, name, found):
         raise LockHeldError(found.holder)
-    epoch = 1 if found is None else found.epoch + 1
-    version = storage.swap(name, _document(epoch, _holder(), 0), None if found is None else found.version)
-    if version is None:
-        raise LockHeldError("another that took it just now")
-    lease = Lease(storage, name, epoch, version)
+    epoch, token = 1 if found is None else found.epoch + 1, uuid4().hex
+    _tokens.add(token)  # not longer than the block: what is taken by a put that nobody answered is nobody's
     try:
-        yield lease
+        document = _document(epoch, token, _holder(), 0)
+        version = storage.swap(name, document, None if found is None else found.version)
+        if version is None:
+            raise LockHeldError("another that took it just now")
+        lease = Lease(storage, name, epoch, token, version)
+        try:
+            yield lease
+        finally:
+            lease.end()
     finally:
-        lease.end()
+        _tokens.discard(token)
 
 
 def is_leased(storage: Storage, name: str) -> bool:
@@ -131,7 +140,9 @@ def _find(storage: Storage, name: str) -> _Found | None:
         return None
     try:
         values = read_document(data, name)
-        return _Found(int(values["epoch"]), str(values["holder"]), str(values["process"]), version)
+        return _Found(
+            int(values["epoch"]), str(values["holder"]), str(values["process"]), str(values["token"]), version
+        )
     except (LogCorruptError, KeyError, TypeError, ValueError):
         raise LogCorruptError(
             f"{name} of the log {storage.where} is damaged.", hint="Restore it from a copy."
@@ -142,6 +153,8 @@ def _is_alive(storage: Storage, name: str, found: _Found) -> bool:
     """Whether its holder may be."""
     if not found.holder or _is_gone(found.process):
         return False
+    if found.process and found.process == _this_process() and found.token not in _tokens:
+        return False
     key = (storage.where, name)
     version, since = _seen.get(key, ("", 0.0))
     if version != found.version:
@@ -150,9 +163,9 @@ def _is_alive(storage: Storage, name: str, found: _Found) -> bool:
     return clock() - since < LEASE_S
 
 
-def _document(epoch: int, holder: str, renewals: int) -> bytes:
-    values: dict[str, Any] = {"epoch": epoch, "holder": holder, "process": _this_process(), "renewals": renewals}
-    return write_document(values)
+def _document(epoch: int, token: str, holder: str, renewals: int) -> bytes:
+    values: dict[str, Any] = {"epoch": epoch, "token": token, "holder": holder, "renewals": renewals}
+    return write_document({**values, "process": _this_process()})
 
 
 def _holder() -> str:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NUMBER: Final = "wal2lakeput"  # the metadata that tells whose put it was; Azure allows letters and digits
-_RETRIES: Final = 6
+RETRIES: Final = 6
 _RETRY_S, _TIMEOUT_S, _CONNECT_S = 20.0, 20.0, 5.0  # all tries of a request; one; until somebody answers at all
 _END_BYTES: Final = 1 << 15  # of a segment, in which its metadata mostly are
 _AT_ONCE: Final = 16
@@ -292,7 +292,7 @@ def _connected(place: ObjectUrl) -> Any:
     settings: dict[str, Any] = {
         "config": options,
         "client_options": {"timeout": f"{_TIMEOUT_S:g}s", "connect_timeout": f"{_CONNECT_S:g}s", **client},
-        "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S), "backoff": pauses},
+        "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S), "backoff": pauses},
         **({"credential_provider": provider} if provider else {}),
     }
     try:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from wal2lake.changelog.documents import parsing, read_document, write_document
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.storage import Storage
-from wal2lake.errors import ConfigError, ConnectError, LogCorruptError, Wal2LakeError
+from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 
 TableStage = Literal["snapshot", "catching_up", "streaming", "quarantined", "skipped", "unpublished", "missing"]
@@ -49,7 +49,7 @@ class _Status:
             document = read_document(storage.get(name), name)
             with parsing(name):
                 return cls(**_known(cls, document))
-        except (OSError, ConfigError, ConnectError, LogCorruptError):
+        except (OSError, Wal2LakeError):
             return None
 
 

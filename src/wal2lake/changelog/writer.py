@@ -50,9 +50,14 @@ class LogWriter:
         self._log = ChangeLog.create(path, identity)
         self._storage = self._log.storage
         self._compression = None if compression == "none" else compression
-        self._held = ExitStack()
-        self._hold = self._held.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
         self._unsure = False  # whether all that was put is known
+        with ExitStack() as held_so_far:
+            self._hold = held_so_far.enter_context(held(self._storage, WRITER_LOCK, self._in_use))
+            self._begin()
+            self._held = held_so_far.pop_all()
+
+    def _begin(self) -> None:
+        """Go on where whoever wrote before has ended."""
         self._storage.recover(RELATIONS, SEGMENTS, ".")
         self._positions = self._restore_positions()  # before what they say is read: they may change no more
         self._log.refresh()

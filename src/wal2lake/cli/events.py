@@ -82,7 +82,7 @@ def _require_log(path: str) -> None:
     storage = storage_at(path)
     if not storage.exists(IDENTITY) and not storage.folders(EVENTS):
         hint = "`wal2lake capture` (or `wal2lake run`) makes it; check log.path."
-        raise ConfigError(f"There is no change log at {path}.", hint=hint)
+        raise ConfigError(f"There is no change log at {storage.where}.", hint=hint)
 
 
 def _seconds(age: str) -> float:

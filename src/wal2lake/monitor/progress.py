@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.status import CaptureStatus, PipelineStatus, TableStatus
 from wal2lake.changelog.storage import Storage
+from wal2lake.errors import Wal2LakeError
 from wal2lake.lsn import LSN
 
 _STALE_S = 30.0  # a busy machine may keep a child from its status for a while
@@ -129,7 +130,7 @@ def _is_held(storage: Storage, lock: str) -> bool:
     """Where that is not ours to see, time tells."""
     try:
         return storage.is_locked(lock)
-    except OSError:
+    except (OSError, Wal2LakeError):
         return True
 
 

@@ -36,6 +36,7 @@ from wal2lake.tables.evolve import Fill, SourceRelation
 from wal2lake.tables.failures import reading_log
 from wal2lake.tables.reread import complete, orphans, read_again
 from wal2lake.tables.target import Target
+from wal2lake.urls import shown
 
 Xids = npt.NDArray[np.uint32]
 
@@ -260,7 +261,7 @@ def _merge_whole(task: ApplyTask, state: SinkState, pieces: _Pieces) -> bool:
 def _read(task: ApplyTask, applied: int) -> Iterator[CommittedChanges]:
     """The task's parts, without what is applied and what the snapshot's rows hold."""
     log = open_log(task.log_path)
-    with reading_log(task.log_path):
+    with reading_log(shown(task.log_path)):
         transactions = log.transactions(task.batch.start, task.batch.end)
     for extent, _, _ in task.parts:
         for found in read_extent(log, extent, task.batch.relation_id, transactions, task.rules):

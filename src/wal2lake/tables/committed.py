@@ -17,6 +17,7 @@ from wal2lake.columnar.changes import Changes, decode_changes
 from wal2lake.columnar.types import FIRST_RULES, TableSchema, TypeRules
 from wal2lake.pgoutput.messages import Relation, Type
 from wal2lake.tables.failures import reading_log
+from wal2lake.urls import shown
 
 CHUNK_ROWS = 65_536  # log rows decoded at a time: larger chunks only leave the caches, and fault in fresh memory
 
@@ -89,7 +90,7 @@ def open_log(path: str) -> ChangeLog:
 
     Unless another log stands in its place by now, of which it has read nothing.
     """
-    with reading_log(path):
+    with reading_log(shown(path)):
         log = ChangeLog.open(path)
         opened: dict[str, ChangeLog] = _of_thread.__dict__
         if path not in opened or opened[path].identity != log.identity:
