@@ -176,7 +176,7 @@ class ChangeLog:
 
     def has_more(self) -> bool:
         """Whether a segment came since; that look-up of a name, and no more."""
-        return self._is_there(self.segments[-1].seq + 1 if self.segments else self._next_seq)
+        return self._is_there(self.segments[-1].seq + 1 if self.segments else self._position.next_seq)
 
     def _list(self) -> list[SegmentInfo]:
         """All segments there are, read newest first: what retention removes meanwhile is missing at the old end."""

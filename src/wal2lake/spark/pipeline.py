@@ -80,7 +80,8 @@ class SparkEngine:
             require_readable(self._checkpoint, ChangeLog.open(self._config.log.path).beginning())
         else:
             self._since = self.committed_lsn() or 0
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            if self._checkpoint.exists():
+                shutil.rmtree(self._checkpoint)
         self._guest = running_session() is not None
         self._spark = build_session(self._config)
         return SparkJobs(self._spark)
