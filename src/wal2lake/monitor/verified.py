@@ -22,7 +22,7 @@ from wal2lake.changelog.events import Events, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.status import reason_of
-from wal2lake.errors import RESYNC, Wal2LakeError
+from wal2lake.errors import RESYNC, ConfigError, Wal2LakeError
 from wal2lake.files import LockHeldError
 from wal2lake.monitor.problem import Problem
 from wal2lake.monitor.view import format_duration
