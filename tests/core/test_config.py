@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.shown import on_page, ran
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
 
@@ -135,3 +136,11 @@ def test_the_options_of_an_object_store_become_part_of_its_url(tmp_path: Path, m
     monkeypatch.delenv("WAL2LAKE_LOG_OPTIONS")
     local = Config.load(None, {"log.path": f"file://{tmp_path}/a%20b"}).log
     assert (local.path, local.folder) == (f"{tmp_path}/a b",) * 2
+
+
+@pytest.mark.documents
+def test_the_settings_of_a_page_are_settings(tmp_path: Path) -> None:
+    (block,) = on_page("docs/object-store.md", "toml")
+    path = _write(tmp_path, block.text)
+    assert Config.load(path).log.path == ("s3://my-bucket/shop/log?region=eu-west-1&secret_access_key=$SHOP_LOG_SECRET")
+    ran(block)
