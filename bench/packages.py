@@ -213,6 +213,12 @@ def _delta(installed: Installed) -> Iterator[str]:
     yield from _ends(installed, 1, "status", "--dsn", AWAY, "--log", _empty_log(installed))
 
 
+def _objects(installed: Installed) -> Iterator[str]:
+    """A store that is away is a sentence."""
+    place = "s3://nobody/log?endpoint=http://127.0.0.1:9&allow_http=true&skip_signature=true&region=x"
+    yield from _ends(installed, _UNREACHED, "log", "list", "--log", place)
+
+
 def _metrics(installed: Installed) -> Iterator[str]:
     """A server that is away is a finding of what is served."""
     yield from _serves(
@@ -322,6 +328,6 @@ def _sbom(installed: Installed, out: Path) -> Iterator[str]:
 
 # bench and dev are for who works on wal2lake, and are installed by `make setup`, which knows what to override.
 TRIED: Mapping[str, Callable[[Installed], Iterator[str]]] = {
-    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "metrics": _metrics, "ui": _ui, "otel": _otel,
-    "spark": _spark, "all": _all, "demo": _demo, "docs": _docs,
+    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "objects": _objects, "metrics": _metrics,
+    "ui": _ui, "otel": _otel, "spark": _spark, "all": _all, "demo": _demo, "docs": _docs,
 }  # fmt: skip
