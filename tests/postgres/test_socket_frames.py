@@ -24,6 +24,8 @@ from wal2lake.postgres.framed_stream import ReplicationStream
 from wal2lake.postgres.tls import Tls
 from wal2lake.postgres.transport import Plain, Transport, transport_of
 from wal2lake.testing.walsender import FakeWalsender, Session
+from wal2lake.wire.framing import write_frame
+from wal2lake.wire.messages import CopyData, CopyDone
 from wal2lake.wire.replication import XLogData, write_xlog_data
 
 pytestmark = pytest.mark.timeout(60)
@@ -297,3 +299,25 @@ def test_the_server_hears_while_data_flows_and_at_the_end(way: Way) -> None:
         assert flooded.wait(20)
         ahead.acknowledge(LSN(0x8888))
     assert said[-1] == 0x8888
+
+
+def test_what_the_server_still_sends_behind_its_end_is_discarded(way: Way) -> None:
+    """A walsender amid a transaction answers CopyDone between two messages of it, and goes on with the others."""
+    sent = payloads(200)
+
+    def go_on(session: Session) -> None:
+        session.raw(*sent)
+        while isinstance(session.receive(), CopyData):
+            pass
+        session.send(CopyDone())
+        for _ in range(50):
+            session.octets(b"".join(write_frame(CopyData(payload)) for payload in sent))
+            time.sleep(0.01)
+        session.answer(command="COPY 0")
+        answered.set()
+
+    answered = threading.Event()
+    with FakeWalsender(go_on) as server, way(server) as dsn:
+        with stream(dsn) as ahead:
+            ahead.receive(5)
+        assert answered.wait(5)

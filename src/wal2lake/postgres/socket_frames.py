@@ -205,7 +205,10 @@ class SocketFrames:
                     return rows
             if not self._we_ended:
                 yield from self.put_end()
-            if not self.fill() and not (yield Waiting(Wait.R, deadline)) and time.monotonic() >= deadline:
+            self._pieces, self._short = [], []  # what still comes of the copy is nobody's any more
+            if not self.fill():
+                yield Waiting(Wait.R, deadline)
+            if time.monotonic() >= deadline:
                 raise ConnectError(f"The server did not answer within {ANSWER_S:g} s.")
             self._said = self._heed()
 
