@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -26,6 +25,7 @@ from wal2lake.changelog.builder import count_rows
 from wal2lake.changelog.documents import corrupt
 from wal2lake.changelog.format import LogIdentity, SegmentInfo
 from wal2lake.changelog.grouped import GROUPED_SINCE, Grouped, RelationRows
+from wal2lake.changelog.in_force import InForce, RelationRun
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.plan import Extent, Limits
 from wal2lake.changelog.relations import Messages, superfluous
@@ -33,11 +33,8 @@ from wal2lake.changelog.storage import Storage
 from wal2lake.changelog.streams import PreparedOnes, PreparedTransaction
 from wal2lake.changelog.timelines import newest_timeline
 from wal2lake.changelog.trailer import footer_begins
-from wal2lake.columnar.headers import RELATION, TYPE, identifier, subject
 from wal2lake.errors import BEGIN_ANEW, ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
-from wal2lake.pgoutput.codec import read_message
-from wal2lake.pgoutput.messages import Relation, Type
 
 Place = str | Path | Storage
 K = TypeVar("K")
@@ -45,16 +42,6 @@ T = TypeVar("T")
 _HEAD = ("tag", "relation_id", "xid")
 _ENDS_AT_ONCE = 256  # metadata of so many segments is asked for, and then looked at
 CLAIM = "@"  # in no pipeline's name and in no consumer option
-
-
-@dataclass(frozen=True, slots=True)
-class RelationRun:
-    """Rows [row_start, row_stop) of an extent in which ``relation`` is in force; ``types`` by OID, as announced."""
-
-    row_start: int
-    row_stop: int
-    relation: Relation
-    types: dict[int, Type]
 
 
 class ChangeLog:
@@ -73,7 +60,7 @@ class ChangeLog:
         self._grouped: _Recent[Extent, Grouped] = _Recent(2, lambda extent: Grouped(self.read(extent)))
         self._counts: _Recent[Extent, dict[int, dict[str, int]]] = _Recent(16, self._count)
         self._relations: _Recent[str, Messages] = _Recent(64, self._load_relations)
-        self._in_force: _Recent[tuple[str, ...], _InForce] = _Recent(16, self._load_in_force)
+        self._in_force: _Recent[tuple[str, ...], InForce] = _Recent(16, self._load_in_force)
 
     @classmethod
     def create(cls, path: Place, identity: LogIdentity) -> ChangeLog:
@@ -265,10 +252,10 @@ class ChangeLog:
     def _load_relations(self, name: str) -> Messages:
         return layout.read_relations(self.storage.map(name), name)
 
-    def _load_in_force(self, names: tuple[str, ...]) -> _InForce:
-        return _InForce.of(message for name in names for message in self._relations.get(name).items())
+    def _load_in_force(self, names: tuple[str, ...]) -> InForce:
+        return InForce.of(message for name in names for message in self._relations.get(name).items())
 
-    def _before(self, info: SegmentInfo) -> _InForce:
+    def _before(self, info: SegmentInfo) -> InForce:
         """What is in force where the segment starts. Files go after the segments that name them."""
         try:
             return self._in_force.get(info.relation_files)
@@ -393,29 +380,12 @@ class ChangeLog:
         Rows before its first announcement, where it can have no change, are in no run.
         """
         info = self._info(extent.seq)
-        before = self._before(info)
-        relation, types, since = before.relations.get(relation_id), before.types, extent.row_start
-        announced = dict(types)
-        runs: list[RelationRun] = []
-        for news in info.announced:
-            if news.row >= extent.row_stop:
-                break
-            if news.kind == "Y":
-                announced[news.oid] = news.payload
-            elif news.oid == relation_id and news.payload != relation:
-                _append_run(runs, since, news.row, relation, types)
-                relation, types, since = news.payload, dict(announced), max(news.row, extent.row_start)
-        _append_run(runs, since, extent.row_stop, relation, types)
-        return runs
+        return self._before(info).runs(info.announced, relation_id, extent.row_start, extent.row_stop)
 
     def in_force(self, extent: Extent) -> list[bytes]:
         """The Type and Relation messages in force where the extent begins, types first; no row is read."""
         info = self._info(extent.seq)
-        before = self._before(info)
-        messages = [*before.types.values(), *before.relations.values()]
-        earlier = [news.payload for news in info.announced if news.row < extent.row_start]
-        newest = {subject(payload): payload for payload in (*messages, *earlier)}
-        return sorted(newest.values(), key=lambda payload: payload[0] != TYPE)
+        return self._before(info).at(info.announced, extent.row_start)
 
     def relations_before(self, segment: SegmentInfo) -> Collection[int]:
         """The relations that were announced in the same session of the stream before the segment."""
@@ -581,47 +551,9 @@ def _small_file(folder: str, name: str) -> str:
     return f"{folder}/{name}.json"
 
 
-def _append_run(
-    runs: list[RelationRun], start: int, stop: int, relation: bytes | None, types: Mapping[int, bytes]
-) -> None:
-    if relation is None or start >= stop:
-        return
-    runs.append(RelationRun(start, stop, _relation(relation), {oid: _type(p) for oid, p in types.items()}))
-
-
-@lru_cache(4096)  # the same ones are in force in one segment after the other
-def _relation(payload: bytes) -> Relation:
-    message = read_message(payload)
-    assert isinstance(message, Relation)
-    return message
-
-
-@lru_cache(4096)
-def _type(payload: bytes) -> Type:
-    message = read_message(payload)
-    assert isinstance(message, Type)
-    return message
-
-
 def claim(pipeline: str, table: str) -> str:
     """The consumer that stands for what a table needs while ``pipeline`` goes on without it."""
     return f"{pipeline}{CLAIM}{table}"
-
-
-@dataclass(frozen=True, slots=True)
-class _InForce:
-    """The messages in force by OID."""
-
-    relations: Mapping[int, bytes]
-    types: Mapping[int, bytes]
-
-    @classmethod
-    def of(cls, messages: Iterable[tuple[bytes, bytes]]) -> _InForce:
-        """Of messages by kind and OID, later ones over earlier."""
-        found: dict[int, dict[int, bytes]] = {RELATION: {}, TYPE: {}}
-        for about, payload in messages:
-            found[about[0]][identifier(payload)] = payload
-        return cls(found[RELATION], found[TYPE])
 
 
 class _Recent(Generic[K, T]):

@@ -10,7 +10,8 @@ from functools import lru_cache
 import pyarrow as pa
 
 from wal2lake.apply.envelope import Commits
-from wal2lake.changelog.log import ChangeLog, RelationRun
+from wal2lake.changelog.in_force import RelationRun
+from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.plan import Extent
 from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.changes import Changes, decode_changes
