@@ -18,7 +18,7 @@ from wal2lake.columnar.changes import Changes, decode_changes
 from wal2lake.columnar.types import TableSchema
 from wal2lake.pgoutput.codec import read_message
 from wal2lake.pgoutput.messages import Relation
-from wal2lake.sinks import delta
+from wal2lake.sinks import delta, rewrite
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.testing.embedded import EmbeddedPostgres
 
@@ -98,6 +98,7 @@ def test_the_lake_mirrors_the_server(
 ) -> None:
     """As text into files that are rewritten, in binary into files in which rows are marked."""
     monkeypatch.setattr(delta, "MARK_BYTES", 1)
+    monkeypatch.setattr(rewrite, "MOSTLY", 1.0)  # these files have few rows, and half of them are soon gone
     rng = random.Random(5 + binary)
     with psycopg.connect(server.dsn, autocommit=True, options=SESSION) as connection:
         connection.execute(SETUP)
