@@ -140,7 +140,7 @@ def test_the_page_through_copy_quarantine_and_verify(
 
 def watch_the_copy(desk: Visit) -> None:
     """It begins: Spark is started, then the copy is watched while it goes on; nobody loads the page again."""
-    expect(desk.page.get_by_text("starting Spark")).to_be_visible()
+    expect(desk.page.get_by_text("starting Spark", exact=True)).to_be_visible()
     expect(desk.page.get_by_role("heading", name="Copying")).to_be_visible()
     desk.picture("ui-copy")
     desk.check()
