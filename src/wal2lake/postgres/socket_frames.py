@@ -145,6 +145,8 @@ class SocketFrames:
     def _heed(self) -> list[BackendMessage]:
         """Look at what has come: note what is of the copy, and return what is said outside of it."""
         said: list[BackendMessage] = []
+        if self._end - self._at < self._wanted:
+            return said  # a large one comes in many pieces, and is looked at when it is whole
         found = walk(self._buffer, self._at, self._end, _XLOG_DATA, _KEEPALIVE_BYTES)
         self._at, self._wanted = found.at, found.wanted
         wrong = found.wrong
