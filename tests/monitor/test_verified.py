@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,19 @@ def test_of_two_at_once_each_leaves_its_differences(log: str) -> None:
         first.said("Waiting for the lake.")
         first.found(VerifyReport(LSN_, (result("a"),)), whole=False)
     assert (found(log), read(log).state, list(read(log).tables)) == (DIFFERENT, "done", ["shop.a"])
+
+
+def test_of_many_that_end_at_the_same_moment_each_leaves_its_differences(log: str) -> None:
+    begin = threading.Barrier(8)
+
+    def run(number: int) -> None:
+        record = VerifyRecord(of(log))
+        begin.wait()
+        record.found(VerifyReport(LSN_, (result(f"t{number}", RANGE),)), whole=False)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(run, range(8)))
+    assert sorted(read(log).differences) == [f"shop.t{number}" for number in range(8)]
 
 
 def test_a_verify_that_ends_without_a_result_proves_nothing(log: str, differs: TableFolder) -> None:

@@ -47,7 +47,11 @@ HOSTS = {
     "localhost.evil.example": False,
     "127.0.0.1.evil.example": False,
     "10.0.0.5:8432": False,
-    "evil.example@localhost": True,  # the host of that is localhost; no browser sends it
+    "evil.example@localhost": False,
+    "localhost#evil.example": False,
+    "localhost/evil.example": False,
+    "localhost?evil.example": False,
+    "local\thost": False,
     "": False,
     "[": False,
 }

@@ -55,7 +55,7 @@ def events(
     reader.news()  # what comes from here on is news, and what was before is read now
     found = read_events(place, limit=limit, pipeline=pipeline, kinds=kinds, table=table, since=oldest)
     _show(found, as_json)
-    if not found and not follow:
+    if not found and not follow and limit:
         say("Nothing of that has happened yet.")
     seen = {event.id for event in found}
     if follow:

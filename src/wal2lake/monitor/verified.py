@@ -22,6 +22,7 @@ from wal2lake.changelog.events import Events, Level
 from wal2lake.changelog.local import storage_at
 from wal2lake.changelog.places import STATUS, status_document
 from wal2lake.changelog.status import reason_of
+from wal2lake.changelog.storage import Storage, Version
 from wal2lake.errors import RESYNC, ConfigError, Wal2LakeError
 from wal2lake.files import LockHeldError
 from wal2lake.monitor.problem import Problem
@@ -75,18 +76,26 @@ class Verified:
 
 def read_verified(log_path: str) -> Verified | None:
     """What was found last; None if nothing was."""
-    storage, name = storage_at(log_path), status_document(_ROLE)
+    return _read(storage_at(log_path))[0]
+
+
+def _read(storage: Storage) -> tuple[Verified | None, Version | None]:
+    """What was found last, and the document's version; None for what is not there, or cannot be read."""
+    name = status_document(_ROLE)
+    version: Version | None = None
     try:
-        document = read_document(storage.get(name), name)
+        stored = storage.read(name)
+        version = stored.version
+        document = read_document(stored.data, name)
         with parsing(name):
             differed = document.get("differences", {}).items()
             known = {name: Difference(**_known(Difference, values)) for name, values in differed}
             found = Verified(**_known(Verified, document) | {"differences": known})
         if found.state == "running" and not storage.is_locked(_LOCK):
             found.state = "died"
-        return found
+        return found, version
     except (OSError, Wal2LakeError):
-        return None
+        return None, version
 
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,11 +214,17 @@ class VerifyRecord:
         """Say how it stands, beside the differences that are known by now, to which others may have added."""
         if not self._holds and change is None:
             return
-        there = read_verified(self._config.log.path) or self._now
+        with suppress(Wal2LakeError, OSError):  # a full disk is no reason to prove nothing
+            while not self._put(change):
+                pass  # another run wrote meanwhile
+
+    def _put(self, change: Callable[[dict[str, Difference]], dict[str, Difference]] | None) -> bool:
+        """Whether nobody else wrote since it was read."""
+        found, version = _read(self._storage)
+        there = found or self._now
         known = there.differences if change is None else change(there.differences)
         said = replace(self._now if self._holds else there, differences=known)
-        with suppress(Wal2LakeError, OSError):  # a full disk is no reason to prove nothing
-            self._storage.note(status_document(_ROLE), write_document(asdict(said)))
+        return self._storage.swap(status_document(_ROLE), write_document(asdict(said)), version) is not None
 
 
 def _tell(config: Config, report: VerifyReport) -> None:

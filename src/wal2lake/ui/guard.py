@@ -182,8 +182,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _without_port(host: str) -> str:
-    """ "[::1]:80" and "a:80" without the port and brackets, in lower case; "" for what is no host."""
+    """ "[::1]:80" and "a:80" without the port and brackets, in lower case; "" for what is no host and port alone."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(f"//{host}")
+        return (parts.hostname or "") if parts.netloc == host and "@" not in host else ""
     except ValueError:
         return ""
