@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
@@ -157,35 +156,6 @@ def test_a_batch_that_does_not_start_where_the_table_stands_is_refused(filled: D
     with pytest.raises(SinkConflictError, match="none was expected"):
         land(filled, as_table([]), 20, None)
     assert SinkConflictError.transient
-
-
-@pytest.mark.parametrize("what", ["merge", "append", "evolve", "maintain"])
-def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(
-    filled: DeltaSink, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rival is the same task run twice; it commits after ours has loaded the table and written its files."""
-    rival = DeltaSink(filled.uri, "p")
-    monkeypatch.setattr("wal2lake.sinks.rearrange.SMALL_FILES", 2)
-    actions = filled.write_files(as_table([(50, "a", "b", "c")]).to_batches(), SCHEMA)
-    real = DeltaTable.create_write_transaction
-
-    def late(self: DeltaTable, *args: Any, **options: Any) -> None:
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", real)
-        rival.merge(folded(Event("I", (50, "a", "b", "c"))), 20, 11)
-        real(self, *args, **options)
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
-    with pytest.raises(SinkConflictError) as caught:
-        if what == "merge":
-            filled.merge(folded(Event("I", (50, "a", "b", "c"))), 20, 11)
-        elif what == "append":
-            filled.commit_files(actions, 20, SCHEMA, 11)
-        elif what == "evolve":
-            filled.evolve(SCHEMA.append(pa.field("n", pa.int32())), {"n": pa.scalar(5, pa.int32())})
-        else:
-            filled.maintain()
-    assert caught.value.transient
-    assert sorted(read(filled)) == [*ROWS, (50, "a", "b", "c")]
 
 
 def test_two_creators_make_one_table(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,32 +529,3 @@ def test_only_what_is_wrong_with_this_table_is_its_own(
         filled.merge(folded(Event("I", (50, "a", "b", "c"))), 20, 11)
     assert type(caught.value) is kind
     assert sorted(read(filled)) == ROWS
-
-
-def test_every_commit_and_checkpoint_is_flushed_before_the_call_returns(
-    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushed: set[str] = set()
-    monkeypatch.setattr(os, "fsync", lambda file: flushed.add(Path(f"/proc/self/fd/{file}").readlink().name))
-
-    def all_flushed() -> bool:
-        written = {path.name for path in (Path(sink.uri) / "_delta_log").iterdir() if path.is_file()}
-        return written <= flushed
-
-    narrow = pa.table({"id": pa.array([1], pa.int32())})
-    moments = pa.table({"at": pa.array([None], pa.timestamp("us"))})
-    land(sink, narrow, 10, None)
-    assert all_flushed()
-    sink.evolve(narrow.schema.append(pa.field("n", pa.int32())))
-    assert all_flushed()
-    sink.evolve(pa.schema([("id", pa.int64()), ("n", pa.int32())]))
-    assert all_flushed()
-    land(sink, moments, 11, 10)
-    assert all_flushed()
-    sink.maintain()
-    assert all_flushed()
-    for lsn in range(12, 40):
-        if sink.commit_files([], lsn, moments.schema, lsn - 1):
-            sink.maintain()
-        assert all_flushed()
-    assert "_last_checkpoint" in flushed

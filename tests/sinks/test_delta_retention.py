@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.apply.build import Event
+from tests.sinks.test_commits import interpose
 from tests.sinks.test_delta import ROWS, SCHEMA, as_table, folded, land, read
 from wal2lake.sinks.base import SinkConflictError
 from wal2lake.sinks.delta import DeltaSink
@@ -254,14 +255,7 @@ def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(uri: str) -> None
 def test_files_of_a_commit_that_is_refused_are_removed(uri: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, rival = DeltaSink(uri, "p"), DeltaSink(uri, "p")
     rewrite(sink, 1)
-    real = DeltaTable.create_write_transaction
-
-    def late(self: DeltaTable, *args: Any, **options: Any) -> None:
-        monkeypatch.undo()
-        rival.merge(folded(Event("D", old=(5, None, None, None))), 12, 11)
-        real(self, *args, **options)
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
+    interpose(monkeypatch, lambda: rival.merge(folded(Event("D", old=(5, None, None, None))), 12, 11))
     with pytest.raises(SinkConflictError):
         if what == "merge":
             sink.merge(folded(Event("D", old=(5, None, None, None))), 12, 11)
@@ -279,7 +273,7 @@ def test_files_that_a_commit_names_stay_though_it_fails_afterwards(uri: str, mon
         if "_delta_log" in str(path):
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("wal2lake.sinks.folder.flush", fails)
+    monkeypatch.setattr("wal2lake.files.flush", fails)
     with pytest.raises(Exception, match="cannot be used"):
         sink.merge(folded(Event("D", old=(5, None, None, None))), 12, 11)
     assert len(read(sink)) == 9

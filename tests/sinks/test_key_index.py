@@ -227,9 +227,9 @@ def test_of_a_toasted_column_those_row_groups_are_read_that_have_a_value_in_ques
     groups: list[tuple[int, list[str]]] = []
     real = pq.ParquetFile.read_row_group
 
-    def read(file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+    def read(file: pq.ParquetFile, group: int, columns: list[str], **how: bool) -> pa.Table:
         groups.append((group, columns))
-        return real(file, group, columns=columns)
+        return real(file, group, columns=columns, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(pq.ParquetFile, "read_row_group", read)

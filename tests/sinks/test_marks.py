@@ -29,7 +29,7 @@ from wal2lake.apply.fold import Folded, FoldedRows, fold
 from wal2lake.apply.row_index import RowIndex
 from wal2lake.config import LakeConfig
 from wal2lake.deltadv.log import DataFile, data_files
-from wal2lake.sinks import delta
+from wal2lake.sinks import commit_log, delta
 from wal2lake.sinks.base import SinkConflictError, TargetError
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.factory import open_sink
@@ -300,7 +300,7 @@ STEPS: dict[str, tuple[str, bool]] = {
     "before an index": ("wal2lake.sinks.key_indexes.write_index", False),
     "amid an index": ("wal2lake.sinks.key_index._checksum", False),
     "behind an index": ("wal2lake.sinks.key_indexes.write_index", True),
-    "before the vectors": ("wal2lake.sinks.delta.write_vectors", False),
+    "before the vectors": ("wal2lake.sinks.commit_log.write_vectors", False),
     "before the commit": ("wal2lake.sinks.commit_log.commit", False),
     "behind the commit": ("wal2lake.sinks.commit_log.commit", True),
 }
@@ -355,14 +355,14 @@ def test_a_commit_in_between_makes_ours_fail_and_doubles_nothing(
     filled: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = marking(filled.uri)
-    real = delta.write_vectors
+    real = commit_log.write_vectors
 
     def late(*args: Any) -> Any:
-        monkeypatch.setattr(delta, "write_vectors", real)
+        monkeypatch.setattr(commit_log, "write_vectors", real)
         rival.merge(folded(Event("U", (1, "a", "b", "c"))), 12, 11)
         return real(*args)
 
-    monkeypatch.setattr(delta, "write_vectors", late)
+    monkeypatch.setattr(commit_log, "write_vectors", late)
     with pytest.raises(SinkConflictError, match="meanwhile"):
         filled.merge(folded(Event("U", (1, "a", "b", "c"))), 12, 11)
     assert sorted(read(filled)) == sorted([(1, "a", "b", "c"), *(row for row in ROWS if row[0] != 1)])

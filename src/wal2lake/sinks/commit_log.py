@@ -1,6 +1,8 @@
-"""A Delta table's log where our commits end: what makes one last, and what is left of one that did not come about.
+"""A Delta table's log where our commits end: what each says, what makes it last, and what is left of one that failed.
 
-A file that a commit was to name goes only when no version since then names it: whether a commit that failed is there
+On a disk most are files of our own making: delta-rs lists the log's folder for each, which grows with the past that the
+table keeps, and its actions know no deletion vectors (marking.py). Such a commit is durable when it is there at all. A
+file that a commit was to name goes only when no version since then names it: whether a commit that failed is there
 or not, its error does not tell.
 """
 
@@ -10,21 +12,68 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.transaction import AddAction
 
-from wal2lake.deltadv.log import commit
-from wal2lake.deltadv.vectors import place_of
+from wal2lake.deltadv.log import DataFile, commit
+from wal2lake.deltadv.vectors import place_of, write_vectors
+from wal2lake.lsn import LSN
 from wal2lake.sinks.base import SinkConflictError
+from wal2lake.sinks.dead_rows import DeadRows
 from wal2lake.sinks.folder import Folder
+from wal2lake.sinks.marking import swapping_actions
+
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class CommitLog:
-    """The log of the table in ``folder``."""
+    """The log of the table in ``folder``, a target of ``pipeline``. ``app_id``: of the app transactions that are the
+    applied LSN."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, pipeline: str) -> None:
+        self.app_id: Final = f"wal2lake:{pipeline}"
         self._folder = folder
+        self._pipeline = pipeline
+
+    def said(self, lsn: int | None, marks: Mapping[str, int | None]) -> tuple[dict[str, str], dict[str, int]]:
+        """The entries in a commit's own words, and its app transactions; ``marks``: those beside the LSN's."""
+        said = {"wal2lake.pipeline": self._pipeline} | ({} if lsn is None else {"wal2lake.lsn": str(LSN(lsn))})
+        every = {self.app_id: lsn, **marks}
+        return said, {name: int(mark) for name, mark in every.items() if mark is not None}
+
+    def options(self, lsn: int | None, marks: Mapping[str, int | None] | None = None) -> dict[str, Any]:
+        """The same as delta-rs's options."""
+        said, every = self.said(lsn, marks or {})
+        properties = CommitProperties(
+            said,
+            max_commit_retries=0,
+            app_transactions=[Transaction(name, mark) for name, mark in every.items()],
+        )
+        return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
+
+    def swap(
+        self,
+        table: DeltaTable,
+        come: Sequence[AddAction],
+        removed: Sequence[str],
+        dead: DeadRows,
+        known: Mapping[str, DataFile],
+        lsn: int | None,
+        marks: Mapping[str, int | None],
+    ) -> None:
+        """Commit that files ``come`` and others are ``removed``, and what ``dead`` says is marked now in those that
+        stay; local tables alone. ``known``: the files of which it speaks."""
+        gone = set(removed)
+        marked_now = {path: positions for path, positions in dead.marked.items() if path not in gone}
+        vectors, file = write_vectors(self._folder.files, marked_now) if marked_now else ({}, None)
+        written = [] if file is None else [file]
+        with self.removing_if_refused(table, written):
+            self._folder.sync(written)
+            go = [known[path] for path in removed]
+            marked = [(known[path], vector) for path, vector in vectors.items()]
+            self.put(table, swapping_actions(table, *self.said(lsn, marks), come, go, marked, lsn is not None), lsn)
 
     def put(self, table: DeltaTable, actions: Sequence[Mapping[str, Any]], lsn: int | None = None) -> None:
         """A commit of our own making, durable, if nobody else has made that version; local tables alone."""
@@ -40,7 +89,8 @@ class CommitLog:
         self.sync(loaded)
 
     def sync(self, loaded: int) -> None:
-        """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included.
+        """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included; −1: and
+        that there is a log.
 
         The files tell: delta-rs leaves a table at the version it was loaded in when it writes a transaction.
         """
@@ -51,7 +101,7 @@ class CommitLog:
             written += [*found, "_delta_log/_last_checkpoint"] if len(found) > 1 else found
             if not found:
                 break
-        self._folder.sync(written)
+        self._folder.sync(written, new=loaded < 0)
 
     @contextmanager
     def removing_if_refused(self, table: DeltaTable, paths: Collection[str]) -> Iterator[None]:

@@ -25,6 +25,7 @@ FILE_BYTES: Final = 128 << 20
 ROW_GROUP_ROWS: Final = 1 << 20
 ROW_GROUP_BYTES: Final = 64 << 20
 STATISTICS_COLUMNS: Final = 32  # the first ones, as in Delta's own writers
+_THREADS_BYTES: Final = 4 << 20  # of a row group; waking threads for a smaller one costs more than it brings
 _STRING_BOUND: Final = 32  # characters; the same
 _LAST: Final = "\U0010ffff"
 # zstd alone makes files as small as dictionaries and zstd, is written in two thirds of the time and read in half.
@@ -166,8 +167,9 @@ def _row_group(folder: Folder, file: pq.ParquetFile, group: int, schema: pa.Sche
     own = set(file.schema_arrow.names)
     columns = [name for name in schema.names if name in own]
     if columns:
+        large = file.metadata.row_group(group).total_byte_size >= _THREADS_BYTES
         with using_file(folder.uri):
-            rows = file.read_row_group(group, columns=columns)
+            rows = file.read_row_group(group, columns=columns, use_threads=large)
         yield from (align(batch, schema) for batch in rows.to_batches())
     else:
         count = file.metadata.row_group(group).num_rows

@@ -30,15 +30,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    Field,
-    PostCommitHookProperties,
-    Schema,
-    TableFeatures,
-    Transaction,
-)
+from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
@@ -47,22 +39,22 @@ from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill
 from wal2lake.deltadv.bitmap import VectorError
 from wal2lake.deltadv.log import ENABLED, DataFile
-from wal2lake.deltadv.vectors import write_vectors
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.commit_log import CommitLog
 from wal2lake.sinks.datafiles import read_batches, write_data_files
-from wal2lake.sinks.dead_rows import DeadRows
+from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
 from wal2lake.sinks.delta_schema import as_said, columns, comment, evolved, has_naive_time, refuse_case_twins
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.key_indexes import INDEXES, KeyIndexes
 from wal2lake.sinks.marking import (
+    commits_alike,
     enabling_actions,
     has_vectors,
-    marking_actions,
+    is_plain,
     may_mark,
     named_files,
     property_actions,
@@ -75,7 +67,6 @@ from wal2lake.sinks.sink_errors import failure
 
 MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
 PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY)}
-_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # the last one without a column of its type: delta-rs names it wherever it sets a property of a table with features
 _FEATURES: Final = {"timestampNtz", "deletionVectors", "appendOnly", "invariants", "variantType"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
@@ -97,14 +88,13 @@ class DeltaSink:
             raise SinkError(f"delta-rs cannot use {uri}: it takes %XX for an escape.", hint="Choose another lake.path.")
         self.uri = uri
         self.pipeline = pipeline
-        self._app_id = f"wal2lake:{pipeline}"
         self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
         self._converges_id = f"wal2lake-converges:{pipeline}"
         self._maintained_id = f"wal2lake-maintained:{pipeline}"
         self._kept_ids = {REMOVED_FILES: f"wal2lake-files-kept:{pipeline}", LOG: f"wal2lake-log-kept:{pipeline}"}
         self._retention = retention or Retention()
         self._folder = Folder(uri)
-        self._log = CommitLog(self._folder)
+        self._log = CommitLog(self._folder, pipeline)
         self._lent: OpenTable | None = None  # while an operation is under way, see _mapped_errors
         self._marks = deletion_vectors and self._folder.is_local  # a log elsewhere has no put-if-absent of ours
 
@@ -240,7 +230,7 @@ class DeltaSink:
             else:
                 fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
                 with self._log.durably(table):
-                    table.alter.add_columns(fields, **self._commit_options(None))
+                    table.alter.add_columns(fields, **self._log.options(None))
 
     def maintain(self) -> float | None:
         """Join small files when there are many, and delete what the table no longer has to keep; ``Sink.maintain``.
@@ -280,12 +270,10 @@ class DeltaSink:
         properties = {name: interval(seconds) for name, seconds in changes.items()}
         told = {self._kept_ids[name]: seconds for name, seconds in changes.items()}
         if self._folder.is_local and table.protocol().min_reader_version == 3:
-            self._log.put(table, property_actions(table, *self._said(None, told), properties))
+            self._log.put(table, property_actions(table, *self._log.said(None, told), properties))
         else:
             with self._log.durably(table):
-                table.alter.set_table_properties(
-                    properties, raise_if_not_exists=False, **self._commit_options(None, told)
-                )
+                table.alter.set_table_properties(properties, raise_if_not_exists=False, **self._log.options(None, told))
         return self._require_table()
 
     def _past(self, table: DeltaTable) -> Past:
@@ -317,7 +305,7 @@ class DeltaSink:
             self._lent = None
             return None
         table = self._lent.table
-        if self._transaction(table, self._app_id) is None:
+        if self._transaction(table, self._log.app_id) is None:
             raise TargetError(f"Pipeline {self.pipeline!r} did not make the Delta table at {self.uri}.", hint=_NOT_OURS)
         protocol = table.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
@@ -336,7 +324,7 @@ class DeltaSink:
         return table
 
     def _state(self, table: DeltaTable) -> SinkState:
-        applied = self._transaction(table, self._app_id)
+        applied = self._transaction(table, self._log.app_id)
         assert applied is not None
         converges = self._transaction(table, self._converges_id) or 0
         snapshot = self._transaction(table, self._snapshot_id)
@@ -383,7 +371,7 @@ class DeltaSink:
                 mode="error",
                 description=comment(schema) or None,
                 configuration=properties | dict.fromkeys(self._kept_ids, interval(kept_s)),
-                **self._commit_options(lsn, marks),
+                **self._log.options(lsn, marks),
             )
         except DeltaError:
             if DeltaTable.is_deltatable(self.uri):
@@ -418,49 +406,44 @@ class DeltaSink:
         due = changed and version - (self._transaction(table, self._maintained_id) or 0) >= MAINTAIN_EVERY
         marks = {self._maintained_id: version if due else None, self._converges_id: converges_lsn}
         come = [_add_action(action, schema, changed) for action in actions]
-        if dead is not None and dead.concerns(removed):
-            self._commit_marks(table, come, removed, dead, lsn, marks)
+        dead = dead or NONE_DEAD
+        if (removed or dead.marked) and changed:
+            self._require_removable(table)
+        if self._folder.is_local and (dead.concerns(removed) or commits_alike(table)):
+            known = self._known(table, {path: sizes[path] for path in removed}, dead)
+            self._log.swap(table, come, removed, dead, known, lsn, marks)
+        elif dead.concerns(removed):
+            raise TargetError(f"The Delta table at {self.uri} has deletion vectors, which is written on a disk alone.")
         else:
             with self._log.durably(table):
                 table.create_write_transaction(
                     [*come, *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed)],
                     mode="append",
                     schema=table.schema(),
-                    **self._commit_options(lsn, marks),
+                    **self._log.options(lsn, marks),
                 )
-        opened.committed(self._said(lsn, marks)[1])
+        opened.committed(self._log.said(lsn, marks)[1])
         return due
 
-    def _commit_marks(
-        self,
-        table: DeltaTable,
-        come: Sequence[AddAction],
-        removed: Sequence[str],
-        dead: DeadRows,
-        lsn: int | None,
-        marks: Mapping[str, int | None],
-    ) -> None:
-        """As delta-rs commits, but with vectors: those of the files that go, and those that come."""
-        if not self._folder.is_local:
-            raise TargetError(f"The Delta table at {self.uri} has deletion vectors, which is written on a disk alone.")
-        said, every = self._said(lsn, marks)
-        gone = set(removed)
-        marked_now = {path: positions for path, positions in dead.marked.items() if path not in gone}
-        vectors, file = write_vectors(self._folder.files, marked_now) if marked_now else ({}, None)
-        written = [] if file is None else [file]
-        with self._log.removing_if_refused(table, written):
-            self._folder.sync(written)
-            known = dead.named or self._named(table, anyhow=True)
-            go = [known[path] for path in removed]
-            marked = [(known[path], vector) for path, vector in vectors.items()]
-            actions = marking_actions(table, said, every, come, go, marked, lsn is not None)
-            self._log.put(table, actions, lsn)
+    def _require_removable(self, table: DeltaTable) -> None:
+        if table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise TargetError(
+                f"Rows are to go from the Delta table at {self.uri}, and its property delta.appendOnly forbids it.",
+                hint="Set the property to false, or mirror the table elsewhere.",
+            )
+
+    def _known(self, table: DeltaTable, removed: Mapping[str, int], dead: DeadRows) -> Mapping[str, DataFile]:
+        """The files of which a commit speaks, by path, as the log names them, which is read only where it must be;
+        ``removed``: those that go, and their bytes."""
+        if dead.concerns([*removed]) or not all(map(is_plain, removed)):
+            return dead.named or self._named(table, anyhow=True)
+        return {path: DataFile({"path": path, "size": size}, None) for path, size in removed.items()}
 
     def _marking(self, table: DeltaTable) -> DeltaTable:
         """The table as one in which rows may be marked from now on, if the setting says so."""
         if not self._marks or may_mark(table):
             return table
-        actions = enabling_actions(table, *self._said(None, {}))
+        actions = enabling_actions(table, *self._log.said(None, {}))
         if actions:
             self._log.put(table, actions)
         return self._require_table()
@@ -478,18 +461,18 @@ class DeltaSink:
         features = table.protocol().writer_features or ()
         with self._log.durably(table):
             if comment(schema) != (table.metadata().description or "") and schema.metadata:
-                table.alter.set_table_description(comment(schema), **self._commit_options(None))
+                table.alter.set_table_description(comment(schema), **self._log.options(None))
             if any(map(has_naive_time, schema.types)) and "timestampNtz" not in features:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
                     allow_protocol_versions_increase=True,
-                    **self._commit_options(None),
+                    **self._log.options(None),
                 )
             table.create_write_transaction(
                 [_add_action(action, schema) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
-                **self._commit_options(lsn, self._snapshot_mark(plan_id)),
+                **self._log.options(lsn, self._snapshot_mark(plan_id)),
             )
 
     def _rewrite_all(self, table: DeltaTable, schema: pa.Schema, fill: Fill) -> None:
@@ -529,22 +512,6 @@ class DeltaSink:
 
     def _snapshot_mark(self, plan_id: str | None) -> dict[str, int | None]:
         return {self._snapshot_id: None if plan_id is None else int(plan_id, 16)}
-
-    def _commit_options(self, lsn: int | None, marks: Mapping[str, int | None] | None = None) -> dict[str, Any]:
-        """What a commit of ours says besides, of delta-rs's options; ``marks``: app transactions beside the LSN's."""
-        said, every = self._said(lsn, marks or {})
-        properties = CommitProperties(
-            said,
-            max_commit_retries=0,
-            app_transactions=[Transaction(name, mark) for name, mark in every.items()],
-        )
-        return {"commit_properties": properties, "post_commithook_properties": _NO_HOOKS}
-
-    def _said(self, lsn: int | None, marks: Mapping[str, int | None]) -> tuple[dict[str, str], dict[str, int]]:
-        """The entries in a commit's own words, and its app transactions."""
-        said = {"wal2lake.pipeline": self.pipeline} | ({} if lsn is None else {"wal2lake.lsn": str(LSN(lsn))})
-        every = {self._app_id: lsn, **marks}
-        return said, {name: int(mark) for name, mark in every.items() if mark is not None}
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 
-from wal2lake.files import flush
+from wal2lake.files import flush, make_folder
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
+_MADE: set[str] = set()  # folders that this process has seen to be durable
 
 
 def table_uri(lake: str, namespace: str, name: str) -> str:
@@ -59,9 +60,10 @@ class Folder:
         return self._local is not None
 
     def create(self) -> None:
-        """Make the folder where folders exist."""
-        if self._local is not None:
-            self._local.mkdir(parents=True, exist_ok=True)
+        """Make the folder where folders exist, durably: each process sees to that once."""
+        if self._local is not None and (self.uri not in _MADE or not self._local.is_dir()):
+            make_folder(self._local)
+            _MADE.add(self.uri)
 
     def lacks(self, name: str) -> bool:
         """There is no ``name`` in it, or no such folder at all; an object store is not asked."""
@@ -91,12 +93,14 @@ class Folder:
         """Those of these files that are there and that only ``sync`` makes durable."""
         return [path for path in paths if self._local is not None and (self._local / path).exists()]
 
-    def sync(self, paths: Iterable[str]) -> None:
-        """Return when these files, and the folders that name them, are on stable storage."""
+    def sync(self, paths: Iterable[str], *, new: bool = False) -> None:
+        """Return when these files, and the folders that name them, are on stable storage; ``new``: so are those
+        folders themselves, which somebody else has made."""
         if self._local is None:
             return
         found = [self._local / path for path in paths]
-        for path in [*found, *sorted({parent for file in found for parent in (file.parent, file.parent.parent)})]:
+        folders = {file.parent for file in found} | {file.parent.parent for file in found if new}
+        for path in [*found, *sorted(folders)]:
             flush(path)
 
 

@@ -1,13 +1,14 @@
-"""A Delta commit that marks rows, or removes files with marked rows: delta-rs's own actions know no deletion vectors.
+"""A Delta commit that swaps files, and may mark rows in others: delta-rs's own actions know no deletion vectors.
 
-It says what delta-rs's commits of ours say, put if absent as they are, and in its first one on a table besides that the
-table may have vectors. So vectors, data files and LSN are one commit, or none of them is.
+It says what delta-rs's commits of ours say, put if absent as they are, and the first one that marks rows of a table
+says besides that it may have vectors. So vectors, data files and LSN are one commit, or none of them is.
 
 Source: Delta transaction log protocol, "Commit Provenance Information", "Transaction Identifiers".
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from wal2lake.deltadv.log import ENABLED, FEATURE, DataFile, data_files, feature
 from wal2lake.deltadv.vectors import Vector
 from wal2lake.sinks.folder import Folder
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.=/-]+")
 _WORDS: Final = {
     "partition_values": "partitionValues",
     "modification_time": "modificationTime",
@@ -44,6 +46,17 @@ def may_mark(table: DeltaTable) -> bool:
     features = protocol.reader_features or (), protocol.writer_features or ()
     known = feature_actions((*versions, *features), {"configuration": configuration}) is not None
     return known and configuration.get(ENABLED) != "false"
+
+
+def commits_alike(table: DeltaTable) -> bool:
+    """Whether a commit of our own making says all that delta-rs's would: the table's protocol is one that we know."""
+    protocol = table.protocol()
+    return protocol.min_reader_version in (1, 3) and protocol.min_writer_version in (1, 2, 7)
+
+
+def is_plain(path: str) -> bool:
+    """Whether the log has the file's name as it is: of other characters it has their numbers."""
+    return _PLAIN.fullmatch(path) is not None
 
 
 def enabling(table: DeltaTable) -> list[dict[str, Any]] | None:
@@ -88,7 +101,7 @@ def property_actions(
     return [*_entries("SET TBLPROPERTIES", said, transactions), {"metaData": changed}]
 
 
-def marking_actions(
+def swapping_actions(
     table: DeltaTable,
     said: Mapping[str, str],
     transactions: Mapping[str, int],
