@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.conftest import LocalEngine, LocalJobs, Site
+from wal2lake.lsn import LSN
+from wal2lake.pipeline.batches import Batches
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.pipeline.upkeep import EVERY_S, Upkeep
+from wal2lake.sinks.base import TargetError
+from wal2lake.sinks.delta import DeltaSink
 from wal2lake.tables.table import Tables
 
 pytestmark = pytest.mark.server
@@ -99,3 +104,67 @@ def test_the_pipeline_does_it_between_batches(rewritten: Site, monkeypatch: pyte
     Pipeline(site.config, LocalEngine(site), site.stop).run()
     assert files(site, "a") == 2
     site.same("public.a")
+
+
+@pytest.fixture
+def many(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Four tables of a row each, of which maintenance is due with every fourth commit."""
+    monkeypatch.setattr("wal2lake.sinks.delta.MAINTAIN_EVERY", 4)
+    for table in "abcd":
+        site.sql(f"CREATE TABLE public.{table} (id int PRIMARY KEY, n int)", f"INSERT INTO {table} VALUES (1, 0)")
+    site.publish(*"abcd")
+    site.run()
+    return site
+
+
+def change(site: Site, batches: Batches, number: int) -> None:
+    """A batch that changes all four."""
+    site.sql("".join(f"UPDATE {table} SET n = {number};" for table in "abcd"))
+    site.apply(batches)
+
+
+def test_what_falls_due_of_many_tables_at_once_is_spread_over_batches(
+    many: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, done, real = many.batches(many.log()), list[str](), DeltaSink.maintain
+    batches.discover(many.position)
+
+    def maintained(sink: DeltaSink) -> float | None:
+        done.append(Path(sink.uri).name)
+        return real(sink)
+
+    monkeypatch.setattr(DeltaSink, "maintain", maintained)
+    behind = []
+    for number in range(12):
+        before = len(done)
+        change(many, batches, number)
+        behind.append(len(done) - before)
+    assert max(behind) == 1, behind
+    assert {*done} == {*"abcd"} and len(done) >= 8
+    many.same(*(f"public.{table}" for table in "abcd"))
+
+
+def test_a_table_that_cannot_be_maintained_is_left_out_from_the_batch_behind_which_it_was_its_turn(
+    many: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = many.batches(many.log())
+    batches.discover(many.position)
+    real = DeltaSink.maintain
+
+    def fails(sink: DeltaSink) -> float | None:
+        if sink.uri.endswith("/b"):
+            raise TargetError("A file is lost.")
+        return real(sink)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaSink, "maintain", fails)
+        stood = many.position
+        for number in range(8):
+            before, stood = stood, many.position
+            change(many, batches, number)
+            if batches.tables.quarantined():
+                break
+    assert [str(table) for table in batches.tables if table.quarantine] == ["public.b"]
+    assert many.state("public.b").needs_lsn == LSN(stood) > before
+    many.run()
+    many.same(*(f"public.{table}" for table in "abcd"))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -197,20 +197,25 @@ def _change_xids(log: ChangeLog, extent: Extent, relation_id: int) -> Xids:
     return found
 
 
-def apply_mirror(task: ApplyTask) -> int:
-    """Fold the table's changes and merge them in one commit; returns how many there were. Runs on an executor."""
+class Merged(NamedTuple):
+    """How many changes a merge has applied, and whether ``maintain`` is due."""
+
+    changes: int
+    due: bool
+
+
+def apply_mirror(task: ApplyTask) -> Merged:
+    """Fold the table's changes and merge them in one commit. Runs on an executor."""
     sink = task.target.sink()
     state = standing(sink, str(task.batch))
     if state.applied_lsn >= task.batch.end:
-        return 0
+        return Merged(0, due=False)
     pieces = _Pieces(task, state)
     if pieces.whole:
         due = _merge_whole(task, state, pieces)
     else:
         due = sink.merge_pieces(pieces, task.batch.end, state.applied_lsn)
-    if due:
-        sink.maintain()
-    return pieces.changes
+    return Merged(pieces.changes, due)
 
 
 class _Pieces:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Timeline, newest_timeline
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from wal2lake.config import Config
 
 
+DUE_SHARE: Final = 8  # of the tables of which maintenance is due, one in so many has its turn behind a batch
+
+
 class Applied(NamedTuple):
     """What a batch held: changes of so many tables, and how many of them are in the lake by it."""
 
@@ -69,6 +72,7 @@ class Batches:
         self._log = log
         self.snapshots = snapshots
         self._retried = False
+        self._due: dict[str, TableBatch] = {}  # tables of which maintenance is due, by name, with the part that said so
         self.discovered = False  # every published table is among ``tables``
 
     def published(self) -> list[PublishedTable]:
@@ -294,6 +298,8 @@ class Batches:
             with span("apply", tasks=len(tasks)) as traced:
                 small = bool(items) and self._log.size(items[0].start, items[0].end) <= SMALL_BYTES
                 (self._run_merges if self.config.lake.mode == "mirror" else self._commit_appends)(tasks, errors, small)
+                if items:
+                    self._maintain_some(items[0].start, errors, small)
                 traced.set(left_out=len(errors.failed))
         finally:
             for item, reason in errors.failed.values():
@@ -336,23 +342,35 @@ class Batches:
         return [replace(task, parts=own, standing=state) for own in parts]
 
     def _run_merges(self, tasks: Sequence[ApplyTask], errors: BatchErrors, small: bool) -> None:
-        for task, changes in errors.succeeded(tasks, self._jobs.run(apply_mirror, tasks, small=small)):
-            self._count(task.batch, changes)
+        for task, merged in errors.succeeded(tasks, self._jobs.run(apply_mirror, tasks, small=small)):
+            self._count(task.batch, merged.changes)
+            if merged.due:
+                self._due[str(task)] = task.batch
 
     def _commit_appends(self, tasks: Sequence[ApplyTask], errors: BatchErrors, small: bool) -> None:
         """Commit what the tasks of a table wrote, all of it or nothing."""
         written: dict[str, tuple[ApplyTask, list[FileAction]]] = {}
         for task, actions in errors.succeeded(tasks, self._jobs.run(write_changes, tasks, small=small)):
             written.setdefault(str(task.batch), (task, []))[1].extend(actions)
-        due: list[ApplyTask] = []
         for task, actions in written.values():
             found = task.standing
             assert found is not None
             with errors.collecting(task.batch):
                 if task.target.sink().commit_files(actions, task.batch.end, found.schema, found.applied_lsn):
-                    due.append(task)
+                    self._due[str(task)] = task.batch
                 self._count(task.batch, task.batch.changes)
-        errors.succeeded(due, self._jobs.run(maintain, [task.target for task in due], small=small))
+
+    def _maintain_some(self, start: int, errors: BatchErrors, small: bool) -> None:
+        """Do what is due of some tables: where many change at the same pace it falls due for all with one batch, and
+        the next would wait for that. What a process that ends leaves undone falls due again, or is left to Upkeep."""
+        ready = [item for item in self._due.values() if self._table_of(item).ready]
+        some = ready[: -(-len(ready) // DUE_SHARE)]
+        targets = [self._table_of(item).target for item in some]
+        outcomes = self._jobs.run(maintain, targets, small=small) if some else []
+        for item, outcome in zip(some, outcomes, strict=True):
+            del self._due[str(item)]
+            if isinstance(outcome, Wal2LakeError):
+                errors.add(replace(item, start=start), outcome)
 
     def _count(self, item: TableBatch, changes: int) -> None:
         self.changes[str(item)] = self.changes.get(str(item), 0) + changes

@@ -1,7 +1,7 @@
 """A table is cleaned up also when nothing changes it any more: what it removed goes when its time is over.
 
-The rule: who commits the change that makes maintenance due does it at once. What must stay then, for those who read, is
-left to this: each table that was changed, or read, since it was last clean is looked after now and then, a few in a
+The rule: what a change makes due is done behind its batch, or one of the next. What must stay then, for those who read,
+is left to this: each table that was changed, or read, since it was last clean is looked after now and then, a few in a
 turn. When it is asked for again is known in memory alone: after a start every table is looked after once.
 """
 
