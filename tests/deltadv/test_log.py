@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from wal2lake.deltadv.bitmap import VectorError, marked
-from wal2lake.deltadv.log import DataFile, commit, data_files, feature_actions
+from wal2lake.deltadv.log import DataFile, LiveFiles, commit, data_files, feature_actions
 from wal2lake.deltadv.vectors import read_vector, write_vectors
 
 ROWS = 100
@@ -43,6 +43,11 @@ def enabling(table: DeltaTable) -> list[dict[str, Any]]:
     return actions
 
 
+def said(files: dict[str, DataFile]) -> dict[str, Any]:
+    """What a checkpoint and the commits say alike."""
+    return {path: (of.rows, of.vector) for path, of in files.items()}
+
+
 def mark(folder: Path, positions: list[int]) -> None:
     """Mark these rows of the table's only file, in a commit of its own."""
     table, files = DeltaTable(folder), files_of(folder)
@@ -67,11 +72,26 @@ def by_us(folder: Path, version: int) -> dict[str, list[int]]:
     return {path: [] if of.vector is None else list(read_vector(files, of.vector)) for path, of in named.items()}
 
 
+def test_what_was_read_is_read_on_also_where_the_log_was_cleaned_up(tmp_path: Path) -> None:
+    files, rows = LiveFiles(files_of(tmp_path)), pa.table({"id": [1]})
+    write_deltalake(tmp_path, rows)
+    assert len(files.at(0)) == 1
+    for mode in ("append", "overwrite", "append"):
+        write_deltalake(tmp_path, rows, mode=mode)
+    DeltaTable(tmp_path).create_checkpoint()
+    for version in range(3):
+        os.remove(tmp_path / f"_delta_log/{version:020d}.json")
+    write_deltalake(tmp_path, rows, mode="append")
+    assert {*files.at(4)} == {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
+    assert len(files.at(3)) == 2
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_log_with_vectors_is_read_as_delta_rs_reads_it(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     files = files_of(tmp_path)
     write_deltalake(tmp_path, pa.table({"id": list(range(ROWS))}))
+    reading_on = LiveFiles(files)
     for turn in range(14):
         table = DeltaTable(tmp_path)
         named = data_files(files, table.version())
@@ -94,6 +114,8 @@ def test_a_log_with_vectors_is_read_as_delta_rs_reads_it(tmp_path: Path, seed: i
             assert commit(tmp_path, table.version() + 1, actions)
         table = DeltaTable(tmp_path)
         assert by_us(tmp_path, table.version()) == by_delta_rs(table), f"turn {turn}, {what}"
+        if turn % 3 != 1:
+            assert said(reading_on.at(table.version())) == said(data_files(files, table.version()))
         kept = sum((of.rows or 0) for of in data_files(files, table.version()).values()) - sum(
             map(len, by_us(tmp_path, table.version()).values())
         )

@@ -28,7 +28,7 @@ from tests.sinks.test_delta_retention import HOUR, let_pass
 from wal2lake.apply.fold import Folded, FoldedRows, fold
 from wal2lake.apply.row_index import RowIndex
 from wal2lake.config import LakeConfig
-from wal2lake.deltadv.log import DataFile, data_files
+from wal2lake.deltadv.log import DataFile, LiveFiles, data_files
 from wal2lake.sinks import commit_log, delta
 from wal2lake.sinks.base import SinkConflictError, TargetError
 from wal2lake.sinks.delta import DeltaSink
@@ -393,8 +393,8 @@ def test_a_file_that_the_log_and_delta_rs_name_differently_is_not_read(
     filled: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.merge(folded(Event("D", old=(2, None, None, None))), 12, 11)
-    real = delta.named_files
-    monkeypatch.setattr(delta, "named_files", lambda *of: {f"{path}~": file for path, file in real(*of).items()})
+    real = LiveFiles.at
+    monkeypatch.setattr(LiveFiles, "at", lambda *of: {f"{path}~": file for path, file in real(*of).items()})
     for sink in (filled, DeltaSink(filled.uri, "p")):
         with pytest.raises(TargetError, match="other files"):
             sink.merge(folded(Event("D", old=(3, None, None, None))), 13, 12)

@@ -80,29 +80,50 @@ def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def data_files(files: Any, version: int) -> dict[str, DataFile]:
-    """The data files of the table's version ``version``, by path.
+_Live = dict[tuple[str, str], DataFile]  # by path and vector
 
-    ``files``: the ``pyarrow.fs`` file system of the table's folder. Raises VectorError for a log that
-    cannot be read, and OSError.
-    """
-    start, parts = _last_checkpoint(files, version) or _newest_checkpoint(files, version)
-    live: dict[tuple[str, str], DataFile] = {}
-    for part in parts:
-        for add in _adds_of(files, part):
-            live |= {_key(add): DataFile.of(add)}
-    for number in range(start + 1, version + 1):
-        actions = _actions_of(files, number)
-        for action in actions:
-            if "remove" in action:
-                live.pop(_key(action["remove"]), None)
-        for action in actions:
-            if "add" in action:
-                live[_key(action["add"])] = DataFile.of(action["add"])
-    found = {file.path: file for file in live.values()}
-    if len(found) < len(live):
-        raise VectorError("The log names a data file twice, with different deletion vectors.")
-    return found
+
+class LiveFiles:
+    """The data files of one version after the other: what was read for one is read on for a later one, as long as the
+    log is what it was. ``files``: the ``pyarrow.fs`` file system of the table's folder."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+        self._version = -1
+        self._live: _Live = {}
+
+    def at(self, version: int) -> dict[str, DataFile]:
+        """Those of ``version``, by path. Raises VectorError for a log that cannot be read, and OSError."""
+        try:
+            live = self._read_on(self._version, dict(self._live), version) if 0 <= self._version <= version else None
+        except FileNotFoundError:  # the log before a checkpoint was cleaned up meanwhile
+            live = None
+        if live is None:
+            start, parts = _last_checkpoint(self._files, version) or _newest_checkpoint(self._files, version)
+            of_checkpoint = {_key(add): DataFile.of(add) for part in parts for add in _adds_of(self._files, part)}
+            live = self._read_on(start, of_checkpoint, version)
+        found = {file.path: file for file in live.values()}
+        if len(found) < len(live):
+            raise VectorError("The log names a data file twice, with different deletion vectors.")
+        self._version, self._live = version, live
+        return found
+
+    def _read_on(self, start: int, live: _Live, version: int) -> _Live:
+        """What is live in ``version``, of what is in ``start``, which it changes."""
+        for number in range(start + 1, version + 1):
+            actions = _actions_of(self._files, number)
+            for action in actions:
+                if "remove" in action:
+                    live.pop(_key(action["remove"]), None)
+            for action in actions:
+                if "add" in action:
+                    live[_key(action["add"])] = DataFile.of(action["add"])
+        return live
+
+
+def data_files(files: Any, version: int) -> dict[str, DataFile]:
+    """The data files of the table's version ``version``, by path. Raises as ``LiveFiles.at`` does."""
+    return LiveFiles(files).at(version)
 
 
 def _key(action: Mapping[str, Any]) -> tuple[str, str]:

@@ -44,10 +44,6 @@ class BatchStream(Protocol):
     @property
     def running(self) -> bool: ...
 
-    @property
-    def lsn(self) -> int:
-        """The end of its last batch, which may have held no change of any table; 0 before the first."""
-
     def wait(self, seconds: float) -> None:
         """Wait so long, or until it ends. Raises SparkLostError when it failed."""
 

@@ -210,7 +210,6 @@ class _Following:
         while stream.running and not self._stop.is_set():
             self._wait(stream)
             synchronized = not sync.tick()
-            self._progress.advance(stream.lsn)
             if time.monotonic() >= ask_at and self._asked():
                 with self._applying:
                     self._batches.tables.answer(self._progress.applied)

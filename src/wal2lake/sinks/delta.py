@@ -38,7 +38,7 @@ from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill
 from wal2lake.deltadv.bitmap import VectorError
-from wal2lake.deltadv.log import ENABLED, DataFile
+from wal2lake.deltadv.log import ENABLED, DataFile, LiveFiles
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
@@ -56,7 +56,6 @@ from wal2lake.sinks.marking import (
     has_vectors,
     is_plain,
     may_mark,
-    named_files,
     property_actions,
 )
 from wal2lake.sinks.open_tables import OPEN_TABLES, OpenTable
@@ -498,7 +497,8 @@ class DeltaSink:
         """Its files as the log names them, if one of them may have a vector, or ``anyhow``."""
         if not (anyhow or has_vectors(table)):
             return {}
-        named = named_files(self._folder, table)
+        known = self._lent_as(table).as_long_as_open("files", lambda: LiveFiles(self._folder.files))
+        named = known.at(table.version())
         if set(named) != set(_files(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
             raise VectorError("delta-rs reads other files in its log.")
         return named

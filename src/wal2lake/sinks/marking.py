@@ -17,9 +17,8 @@ from typing import Any, Final
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from wal2lake.deltadv.log import ENABLED, FEATURE, DataFile, data_files, feature_actions
+from wal2lake.deltadv.log import ENABLED, FEATURE, DataFile, feature_actions
 from wal2lake.deltadv.vectors import Vector
-from wal2lake.sinks.folder import Folder
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.=/-]+")
 _WORDS: Final = {
@@ -32,11 +31,6 @@ _WORDS: Final = {
 def has_vectors(table: DeltaTable) -> bool:
     """Whether a file of the table may have one."""
     return FEATURE in (table.protocol().reader_features or ())
-
-
-def named_files(folder: Folder, table: DeltaTable) -> dict[str, DataFile]:
-    """The table's data files, by path. Raises VectorError, and OSError."""
-    return data_files(folder.files, table.version())
 
 
 def may_mark(table: DeltaTable) -> bool:

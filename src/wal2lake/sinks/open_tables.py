@@ -41,6 +41,7 @@ class OpenTable:
         self._log = Path(folder.uri) / "_delta_log"
         self._transactions: dict[str, int | None] = {}
         self._kept: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
         self._ours: _Commit | None = None
         self._note()
 
@@ -75,6 +76,13 @@ class OpenTable:
             self._kept[name] = ask(self.table)
         answer: T = self._kept[name]
         return answer
+
+    def as_long_as_open(self, name: str, make: Callable[[], T]) -> T:
+        """What ``make`` made when it was asked for first; the log behind it only grows."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
 
     def committed(self, transactions: Mapping[str, int]) -> None:
         """The next version is our own commit, which said these."""

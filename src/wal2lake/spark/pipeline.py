@@ -6,7 +6,6 @@ Spark's users know: offsets, a checkpoint, triggers, and its place in Spark's UI
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -136,26 +135,30 @@ class SparkJobs:
 
 
 class SparkStream:
-    """A ``Stream``: a streaming query."""
+    """A ``Stream``: a streaming query. Java is asked once, by a thread that waits for its end: to ask whether it runs
+    a few times a second was most of what an idle pipeline cost."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
+        self._ended = threading.Event()
+        self._failure: Exception | None = None
+        threading.Thread(target=self._await_end, name="wal2lake stream end", daemon=True).start()
+
+    def _await_end(self) -> None:
+        try:
+            self._query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - raised again where the stream is waited for
+            self._failure = error
+        finally:
+            self._ended.set()
 
     @property
     def running(self) -> bool:
-        return bool(self._query.isActive)
-
-    @property
-    def lsn(self) -> int:
-        progress = self._query.lastProgress
-        offset = progress["sources"][0]["endOffset"] if progress is not None else None
-        return int(json.loads(offset)["lsn"]) if offset else 0
+        return not self._ended.is_set()
 
     def wait(self, seconds: float) -> None:
-        try:
-            self._query.awaitTermination(seconds)  # type: ignore[arg-type] # any number does
-        except (PySparkException, Py4JError) as error:
-            raise spark_lost(error) from error
+        if self._ended.wait(seconds) and self._failure is not None:
+            raise spark_lost(self._failure) from self._failure
 
     def stop(self) -> None:
         self._query.stop()
