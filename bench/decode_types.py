@@ -14,6 +14,7 @@ from bench import common
 from wal2lake.columnar.buffer import BLOCK_ROWS, MessageBatch
 from wal2lake.columnar.copy_rows import walk
 from wal2lake.columnar.decoders import binary_decoder, text_decoder
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.tuples import AS_BINARY, decode_field
 from wal2lake.columnar.types import TableColumn
 from wal2lake.postgres.catalog import published_tables
@@ -75,8 +76,8 @@ def _measured() -> Sequence[tuple[str, float, float]]:
 
 
 def _cost(rows: list[bytes], column: TableColumn, *, text: bool) -> float:
-    messages = MessageBatch.join(rows, "kinds")
-    (field,) = walk(messages, 1).fields
+    messages = MessageBatch.framed(Framed.of(rows), "kinds")
+    (field,) = walk(messages, [column]).fields
     formats = {AS_BINARY: text_decoder if text else binary_decoder}
     spent = []
     for _ in range(_ROUNDS):

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2lake.columnar.buffer import BLOCK_BYTES, BLOCK_ROWS, MARGIN, ByteBuffer, MessageBatch, blocks
+from wal2lake.columnar.buffer import BLOCK_BYTES, BLOCK_ROWS, MARGIN, SPAN, ByteBuffer, MessageBatch, blocks
+from wal2lake.columnar.framing import Framed
 
 DATA = bytes(range(100, 124))
 
@@ -65,12 +66,32 @@ def test_what_mostly_belongs_to_others_is_not_read(gap: int, fetched: bool) -> N
     assert MessageBatch.of(column, "s.t", positions(1, 3), None).source.ascii == fetched
 
 
-def test_messages_that_lie_apart_are_joined_between_margins() -> None:
-    joined = MessageBatch.join([b"one", b"", b"three"], "s.t")
-    whole = joined.source.bytes.tobytes()
-    assert [whole[a:b] for a, b in zip(joined.start, joined.end, strict=True)] == [b"one", b"", b"three"]
-    assert (joined.start[0], len(whole) - joined.end[-1]) == (MARGIN, MARGIN)
-    assert (len(joined), joined.lsn_of(0), joined.source.ascii) == (3, None, True)
+def test_rows_that_came_together_are_copied_where_no_margins_are() -> None:
+    piece = Framed.of([b"one", b"", b"three"])
+    rows = MessageBatch.framed(piece, "s.t")
+    whole = rows.source.bytes.tobytes()
+    assert [whole[a:b] for a, b in zip(rows.start, rows.end, strict=True)] == [b"one", b"", b"three"]
+    assert (rows.start[0], len(whole) - rows.end[-1]) == (MARGIN, SPAN)
+    assert (len(rows), rows.lsn_of(0)) == (3, None)
+    roomy = Framed(bytearray(whole), rows.start, rows.end)
+    assert MessageBatch.framed(roomy, "s.t").source.data.address == pa.py_buffer(roomy.data).address
+    for data, by in ((whole[1:], -1), (whole[:-1], 0)):
+        short = Framed(bytearray(data), rows.start + by, rows.end + by)
+        again = MessageBatch.framed(short, "s.t")
+        assert (again.source.bytes.tobytes(), again.start.tolist()) == (whole, rows.start.tolist())
+    assert len(MessageBatch.framed(Framed.of([]), "s.t")) == 0
+
+
+def test_what_stands_side_by_side_is_gathered_at_once() -> None:
+    rows = MessageBatch.framed(Framed.of([b"abcdefghij", b"0123456789"]), "s.t")
+    near = rows.source.near(rows.start, 10).behind(1)
+    numbers = near.numbers(">u2", 7)
+    assert numbers is not None
+    assert numbers.tolist() == [int.from_bytes(b"ij"), int.from_bytes(b"89")]
+    assert near.numbers(">u2", 8) is None
+    beyond = rows.source.near(rows.end + SPAN - 4, 8).numbers("<u8")  # clipped, not followed
+    assert beyond is not None
+    assert beyond.tolist() == [int.from_bytes(bytes(8))] * 2
 
 
 @pytest.mark.parametrize(
@@ -94,6 +115,7 @@ def test_a_part_has_up_to_so_many_rows_and_bytes(rows: int, size: int, parts: li
 
 
 def test_a_window_fits_before_and_behind_everything() -> None:
-    joined = MessageBatch.join([b"\xff", b"\xff" * 9], "s.t")
-    assert joined.source.window(joined.end)[-1] == 0
-    assert joined.source.window(joined.start - 8)[0] == 0
+    rows = MessageBatch.framed(Framed.of([b"\xff", b"\xff" * 9]), "s.t")
+    assert rows.source.window(rows.end)[-1] == 0
+    assert rows.source.window(rows.start - 8)[0] == 0
+    assert len(rows.source.near(rows.end, SPAN).rows) == 2

@@ -7,6 +7,7 @@ Source: src/backend/utils/adt/ (datetime.c EncodeDateTime, float.c, uuid.c, varl
 from __future__ import annotations
 
 import datetime as dt
+import random
 import re
 import struct
 from collections.abc import Sequence
@@ -134,6 +135,28 @@ def test_each_value_in_a_copy(oid: int, monkeypatch: pytest.MonkeyPatch) -> None
         assert texts.to_pylist() == ["x" * (n % 3) for n in range(len(rows))]
         assert found.to_pylist() == values
     assert [len(array) for array in decode_copy_rows([], schema(oid).columns, "s.t")] == [0, 0]
+
+
+def test_every_row_of_a_wide_table_is_what_it_is_alone() -> None:
+    """Whatever stands beside it: values of all types and NULLs in each place, more than are gathered at once."""
+    oids = [*VALUES, NUMERIC] * 4
+    described = [(f"c{place}", oid, (12 << 16 | 2) + 4 if oid == NUMERIC else -1, None, False)
+                 for place, oid in enumerate(oids)]  # fmt: skip
+    columns = TableSchema.build(7, "s", "t", described).columns
+    numerics = [struct.pack(">HhHH", 0, 0, 0, 2), struct.pack(">HhHH3H", 3, 1, 0x4000, 2, 12, 3456, 7800)]
+    choices = [numerics if oid == NUMERIC else [data for _, data, _ in VALUES[oid]] for oid in oids]
+    generator = random.Random(7)
+    rows = []
+    for nulls in (0.0, 0.0, 0.05, 0.5, 1.0):
+        cells = [[None if generator.random() < nulls else generator.choice(some) for some in choices] for _ in range(9)]
+        rows += [struct.pack(">h", len(oids)) + b"".join(map(_copied, row)) for row in cells]
+    alone = [[array.to_pylist() for array in decode_copy_rows([row], columns, "s.t")] for row in rows]
+    for part in (rows[:18], rows[9:27], rows[27:], rows):
+        together = decode_copy_rows(part, columns, "s.t")
+        first = rows.index(part[0])
+        for place, array in enumerate(together):
+            array.validate(full=True)
+            assert array.to_pylist() == [value for row in alone[first : first + len(part)] for value in row[place]]
 
 
 def _copied(cell: bytes | None) -> bytes:

@@ -17,6 +17,7 @@ from wal2lake.columnar.buffer import MessageBatch
 from wal2lake.columnar.changes import decode_changes
 from wal2lake.columnar.copy_rows import decode_copy_rows, walk
 from wal2lake.columnar.decoders import text_decoder
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.tuples import AS_BINARY, decode_field
 from wal2lake.columnar.type_table import EDITION
 from wal2lake.columnar.types import TableColumn, TableSchema, TypeRules, column_type
@@ -110,8 +111,9 @@ def _texts(columns: list[TableColumn]) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         place = (data[0] if data else 0) % len(columns)
         sound, formats = GOOD_TEXT[OIDS[place]], {AS_BINARY: text_decoder}
-        messages = MessageBatch.join([write_binary_row([value]) for value in (sound, data[1:], sound)], "public.t")
-        (field,) = walk(messages, 1).fields
+        rows = [write_binary_row([value]) for value in (sound, data[1:], sound)]
+        messages = MessageBatch.framed(Framed.of(rows), "public.t")
+        (field,) = walk(messages, [columns[place]]).fields
         try:
             found = decode_field(messages, field, columns[place], formats, "error")
         except (ProtocolError, UnrepresentableError, SchemaChangeError):  # in a row that this stands in

@@ -91,7 +91,7 @@ def test_chunks_hold_every_row_once_while_writes_go_on(
 
         def read(blocks: tuple[int | None, int | None]) -> list[bytes]:
             batches = copy_binary(server.dsn, keeper.identity.name, table, table.columns, blocks[0] or 0, blocks[1])
-            return [row for batch in batches for row in batch]
+            return [row for batch in batches for row in batch.payloads]
 
         with ThreadPoolExecutor(4) as pool:
             rows = [row for chunk in pool.map(read, ranges) for row in chunk]
@@ -125,7 +125,7 @@ def test_identity_says_who_is_visible_and_the_bound_holds(
 
 def _marks(dsn: str, identity: SnapshotIdentity, table: PublishedTable) -> set[int]:
     batches = copy_binary(dsn, identity.name, table, table.columns)
-    return {int.from_bytes(row[6:14]) for batch in batches for row in batch}
+    return {int.from_bytes(row[6:14]) for batch in batches for row in batch.payloads}
 
 
 def _visible(identity: SnapshotIdentity, xid: int) -> bool:
@@ -181,7 +181,7 @@ def test_types_outside_the_table_come_as_output_text(server: EmbeddedPostgres) -
         tables = {table.name: table for table in published_tables(connection, "odd")}
     with SnapshotKeeper(server.dsn) as keeper:
         read = {
-            name: list(copy_binary(server.dsn, keeper.identity.name, table, table.columns))
+            name: [rows.payloads for rows in copy_binary(server.dsn, keeper.identity.name, table, table.columns)]
             for name, table in tables.items()
         }
     ((values, nulls),) = read["t"]

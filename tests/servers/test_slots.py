@@ -135,7 +135,7 @@ def test_catalog_and_snapshot(versioned: EmbeddedPostgres) -> None:
             connection.execute("DELETE FROM public.snapped")
             chunks = [(0, half), (half, None)]
             read = [copy_binary(versioned.dsn, keeper.identity.name, table, table.columns, *chunk) for chunk in chunks]
-            keys = [int.from_bytes(row[6:10]) for batches in read for batch in batches for row in batch]
+            keys = [int.from_bytes(row[6:10]) for batches in read for batch in batches for row in batch.payloads]
     assert sorted(keys) == list(range(1, 1001))
     assert [column.key for column in table.columns] == [True, False]
 

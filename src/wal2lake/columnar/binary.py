@@ -23,6 +23,7 @@ _DAY_US: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
 _NEGATIVE, _NUMERIC_NAN = 0x4000, 0xC000
 _DIGIT = 10_000
+_WORD_DIGITS: Final = 4  # in eight bytes
 _JSONB_VERSION = 1
 _LOW_32: Final = 0xFFFFFFFF
 _HYPHEN: Final = ord("-")
@@ -115,14 +116,19 @@ def _append_digits(number: Unscaled, cells: Cells, count: Positions, weight: Pos
     # the digit groups that p - s digits before the point and s behind it need, rounded up: weights highest … -lowest
     highest, lowest = -(-(arrow.precision - arrow.scale) // 4) - 1, -(-arrow.scale // 4)
     wrong: Mask = (count > 0) & ((weight > highest) | (count - weight - 1 > lowest))
+    words = cells.window(8).byteswap() if int(count.max(initial=0)) <= _WORD_DIGITS else None  # all that there are
     # one round per place, from the highest that any cell of use has: the same place of all numbers at once
     top = int(weight.max(initial=0, where=(count > 0) & ~wrong))
     for place in range(top, -lowest - 1, -1):
         index = weight - place  # int64[cells]: which of a cell's digits stands here; outside of 0 … count: none
         there = (index >= 0) & (index < count)
-        # behind the header of 8 bytes; where there is none the cell's own start, which is safe to read, times 0
-        window = cells.source.window(np.where(there, cells.start + 8 + 2 * index, cells.start))
-        digit = (window.astype(np.uint16).byteswap() * there).astype(np.uint64)
+        if words is not None:
+            shift = (np.where(there, _WORD_DIGITS - 1 - index, 0) << 4).view(np.uint64)
+            digit = (words >> shift & 0xFFFF) * there
+        else:
+            # behind the header of 8 bytes; where there is none the cell's own start, which is safe to read, times 0
+            window = cells.source.window(np.where(there, cells.start + 8 + 2 * index, cells.start))
+            digit = (window.astype(np.uint16).byteswap() * there).astype(np.uint64)
         wrong |= digit >= _DIGIT
         # the last group behind the point may reach beyond s: what it has there must be zeros (dscale is at most s)
         digits_kept = min(arrow.scale + 4 * (place + 1), 4)

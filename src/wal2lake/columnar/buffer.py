@@ -1,13 +1,16 @@
 """Bytes are gathered for all rows at once, out of a block small enough to stay in the processor's cache.
 
-A ``ByteBuffer`` has MARGIN readable bytes before and after everything that a value can occupy, so that a window around
-the first or last value needs no care. Positions beyond are clipped, never followed: a hostile length reads garbage
-inside the buffer until the check at the end of the tuple finds it.
+A ``ByteBuffer`` has MARGIN readable bytes before and after everything that a value can occupy (behind rows of COPY:
+SPAN), so that a window around the first or last value needs no care. Positions beyond are clipped, never followed: a
+hostile length reads garbage inside the buffer until the check at the end of the tuple finds it.
+
+To gather eight bytes of each row costs what sixty cost, and more than most of what is done with them. So what stands
+side by side in a row can be gathered at once (``near``), and its parts are views of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -15,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wal2lake.columnar.framing import Framed
 from wal2lake.errors import ProtocolError
 
 MARGIN: Final = 8
+SPAN: Final = 256  # the most bytes of a row that are gathered at once
 BLOCK_BYTES: Final = 768 << 10  # the cache of one core; also keeps arrays below malloc's threshold for fresh pages
 BLOCK_ROWS: Final = 8192
 _PAD: Final = bytes(MARGIN)
+_FAR_PAD: Final = bytes(SPAN)
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[Any]  # uint64, which numpy's stubs take for signed beside a Python int
@@ -66,6 +72,33 @@ class ByteBuffer:
             return self.window(position + offset).astype(np.uint32).byteswap().astype(np.int64)
         return self.byte(position, offset + 3).astype(np.int64)
 
+    def near(self, position: Positions, size: int) -> Near:
+        """The ``size`` (≤ SPAN) bytes from each position (≥ 0) on."""
+        anywhere = np.ndarray((self.data.size - size + 1,), f"V{size}", self.data, strides=(1,))
+        return Near(anywhere[np.minimum(position, len(anywhere) - 1)], size)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """``size`` bytes of each of N rows, gathered; its parts from byte ``at`` of all rows on are views."""
+
+    rows: npt.NDArray[np.void]
+    size: int
+    at: int = 0
+
+    def behind(self, count: int) -> Near:
+        """The same, so many bytes further on."""
+        return Near(self.rows, self.size, self.at + count)
+
+    def numbers(self, dtype: str, offset: int = 0) -> npt.NDArray[Any] | None:
+        """The value of numpy ``dtype`` ``offset`` behind ``at`` in each row; None where that was not gathered."""
+        at = self.at + offset
+        if not len(self.rows):
+            return np.empty(0, dtype)
+        if at + np.dtype(dtype).itemsize > self.size:
+            return None
+        return np.ndarray((len(self.rows),), dtype, self.rows, at, (self.size,))
+
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
@@ -96,12 +129,13 @@ class MessageBatch:
         return cls(source, start, end, lsn, relation)
 
     @classmethod
-    def join(cls, messages: Sequence[bytes], relation: str) -> MessageBatch:
-        """Messages that lie apart, put into one buffer."""
-        _, offsets_buffer, data = pa.array([_PAD, *messages, _PAD], pa.binary()).buffers()
-        offsets = np.frombuffer(offsets_buffer, np.int32).astype(np.int64)
-        source = ByteBuffer(data).fetch(MARGIN, data.size - MARGIN)
-        return cls(source, offsets[1:-2], offsets[2:-1], None, relation)
+    def framed(cls, piece: Framed, relation: str) -> MessageBatch:
+        """Payloads that came together, with SPAN bytes behind them: without a copy where they came so."""
+        first, last = (int(piece.begins[0]), int(piece.ends[-1])) if len(piece) else (0, 0)
+        if first < MARGIN or last + SPAN > len(piece.data):
+            data = bytearray().join((_PAD, memoryview(piece.data)[first:last], _FAR_PAD))
+            piece = Framed(data, piece.begins - first + MARGIN, piece.ends - first + MARGIN)
+        return cls(ByteBuffer(pa.py_buffer(piece.data)), piece.begins, piece.ends, None, relation)
 
     def __len__(self) -> int:
         return len(self.start)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Positions, Words
+from wal2lake.columnar.buffer import ByteBuffer, Bytes, Mask, Near, Positions, Words
 from wal2lake.errors import RESYNC, UnrepresentableError
 
 Policy = Literal["error", "null", "text"]
@@ -61,7 +61,7 @@ class Cells:
     """M values at ``start``, ``length`` bytes each, all inside the source's margins, in ascending order.
 
     ``unrepresentable``: whether such a value is a fault or becomes NULL. ``null``: the cells that are NULL, if any
-    (their length is 0).
+    (their length is 0). ``near``: the bytes from ``start`` on, where they have been gathered.
     """
 
     source: ByteBuffer
@@ -69,6 +69,7 @@ class Cells:
     length: Positions
     unrepresentable: Policy = "error"
     null: Mask | None = None
+    near: Near | None = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -80,7 +81,8 @@ class Cells:
 
     def window(self, offset: int = 0) -> Words:
         """The eight bytes from ``offset`` into each cell on; they may reach into what follows the cell."""
-        return self.source.window(self.start + offset)
+        words = None if self.near is None else self.near.numbers("<u8", offset)
+        return self.source.window(self.start + offset) if words is None else words.copy()
 
     def first_byte(self) -> Bytes:
         """The first byte of each cell; of an empty cell, what follows it."""

@@ -1,5 +1,9 @@
 """COPY binary rows as Arrow columns, by the same walk as TupleData: a length of −1 is NULL, and there are no kinds.
 
+Columns of fixed width that stand side by side are gathered together, with the head of what follows them. That they
+stand there is looked at in each row: from the first column on whose lengths are not all what they should be, as where
+some are NULL, the next is looked for anew.
+
 Source: PostgreSQL documentation, COPY, "Binary Format".
 """
 
@@ -11,14 +15,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.columnar.buffer import BLOCK_ROWS, MessageBatch
+from wal2lake.columnar.buffer import BLOCK_ROWS, SPAN, MessageBatch, Near, Positions
 from wal2lake.columnar.cells import Policy
-from wal2lake.columnar.decoders import copy_decoder
+from wal2lake.columnar.decoders import copy_decoder, copy_width
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.tuples import AS_BINARY, NULL, Field, Formats, Walked, decode_field
 from wal2lake.columnar.types import TableColumn
 
 _FORMATS: Final[Formats] = {AS_BINARY: copy_decoder}
-_NULL_LENGTH = 0xFFFFFFFF
+_NULL_LENGTH: Final = 0xFFFFFFFF
+_COUNT_BYTES, _LENGTH_BYTES = 2, 4
+_HEAD_BYTES: Final = 16  # of a value without a fixed width, gathered too: a numeric and its first four digits
 
 
 def decode_copy_rows(
@@ -30,17 +37,17 @@ def decode_copy_rows(
     Raises PgoutputDecodeError, and UnrepresentableError unless the policy is "null". ``iter_copy_rows`` spares the copy
     into one.
     """
-    parts = list(iter_copy_rows(rows, columns, relation, unrepresentable=unrepresentable))
+    parts = list(iter_copy_rows(Framed.of(rows), columns, relation, unrepresentable=unrepresentable))
     return parts[0] if len(parts) == 1 else [pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)]
 
 
 def iter_copy_rows(
-    rows: Sequence[bytes], columns: Sequence[TableColumn], relation: str, *, unrepresentable: Policy = "error"
+    rows: Framed, columns: Sequence[TableColumn], relation: str, *, unrepresentable: Policy = "error"
 ) -> Iterator[list[pa.Array]]:
     """The same in parts of at most BLOCK_ROWS, the size at which decoding is fastest; at least one, maybe empty."""
     for first in range(0, max(len(rows), 1), BLOCK_ROWS):
-        messages = MessageBatch.join(rows[first : first + BLOCK_ROWS], relation)
-        walked = walk(messages, len(columns))
+        messages = MessageBatch.framed(rows[first : first + BLOCK_ROWS], relation)
+        walked = walk(messages, columns)
         bad = walked.bad | (walked.end != messages.end)
         if bad.any():
             row = int(bad.argmax())
@@ -50,16 +57,45 @@ def iter_copy_rows(
         yield [decode_field(messages, field, column, _FORMATS, unrepresentable) for field, column in pairs]
 
 
-def walk(messages: MessageBatch, count: int) -> Walked:
+def walk(messages: MessageBatch, columns: Sequence[TableColumn]) -> Walked:
     """Find every column of the rows; ``end`` and ``bad`` are to be checked."""
-    bad = messages.source.window(messages.start).astype(np.uint16).byteswap() != count
-    position, fields = messages.start + 2, []  # int64[rows]: where each row's next length stands
-    for _ in range(count):
-        length, kinds = messages.source.lengths(position), None
-        null = length == _NULL_LENGTH
-        if null.any():
-            length[null] = 0
-            kinds = np.where(null, np.uint8(NULL), np.uint8(AS_BINARY))
-        fields.append(Field(AS_BINARY, kinds, position + 4, length))
-        position = position + 4 + length
+    widths = [copy_width(column.type) for column in columns]
+    bad = messages.source.window(messages.start).astype(np.uint16).byteswap() != len(widths)
+    position, fields = messages.start + _COUNT_BYTES, list[Field]()  # int64[rows]: where each row's next length stands
+    while len(fields) < len(widths):
+        run, size = _run(widths[len(fields) :])
+        near = messages.source.near(position, size)
+        for width in run:
+            length, start = near.numbers(">u4"), position + near.at + _LENGTH_BYTES
+            near = near.behind(_LENGTH_BYTES)
+            assert length is not None
+            if width is None or (length != width).any():
+                fields.append(_differing(length.astype(np.int64), start, near))
+                break
+            fields.append(Field(AS_BINARY, None, start, np.broadcast_to(np.int64(width), len(start)), near))
+            near = near.behind(width)
+        position = fields[-1].start + fields[-1].length
     return Walked(fields, position, bad)
+
+
+def _run(widths: Sequence[int | None]) -> tuple[Sequence[int | None], int]:
+    """The first of the columns with these widths, as many as can be gathered together, and in how many bytes."""
+    size, count = _HEAD_BYTES, 0
+    for width in widths:
+        wide = _LENGTH_BYTES + (width or 0)
+        if size + wide > SPAN:
+            break
+        size, count = size + wide, count + 1
+        if width is None:
+            break
+    return widths[:count], size
+
+
+def _differing(length: Positions, start: Positions, near: Near) -> Field:
+    """A column whose values are not of one width in all rows: ``length`` is as it was sent."""
+    kinds = None
+    null = length == _NULL_LENGTH
+    if null.any():
+        length[null] = 0
+        kinds = np.where(null, np.uint8(NULL), np.uint8(AS_BINARY))
+    return Field(AS_BINARY, kinds, start, length, near)

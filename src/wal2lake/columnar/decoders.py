@@ -67,6 +67,11 @@ def binary_decoder(kind: ColumnType) -> Decoder:
     return structs.binary_range(binary_decoder(kind.parts[0])) if kind.codec == "range" else _BINARY[kind.codec]
 
 
+def copy_width(kind: ColumnType) -> int | None:
+    """How many bytes each value has in COPY binary; None: they differ."""
+    return _WIDTHS.get(kind.codec) if kind.binary else None
+
+
 def copy_decoder(kind: ColumnType) -> Decoder:
     """Of COPY binary, which asks the server for the text of what has no decoder of its binary form."""
     return binary_decoder(kind) if kind.binary else text_decoder(kind)

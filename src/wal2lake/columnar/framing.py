@@ -26,6 +26,7 @@ _TAG: Final = ord("d")
 _LENGTH_BYTES: Final = 4
 _LONG: Final = b"dTDENA"  # the messages that may be, VALID_LONG_MESSAGE_TYPE in fe-protocol3.c
 _SHORT_LIMIT: Final = 30000
+_PART_BYTES: Final = 96 << 10  # below malloc's threshold for fresh pages, which cost five times what is done with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class Framed:
         ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
         begins = np.concatenate([[0], ends])[:-1].astype(np.int64)
         return cls(bytearray().join(payloads), begins, ends)
+
+    def __getitem__(self, rows: slice) -> Framed:
+        """Some of them."""
+        return Framed(self.data, self.begins[rows], self.ends[rows])
 
     @classmethod
     def joined(cls, pieces: Sequence[Framed]) -> Framed:
@@ -139,10 +144,17 @@ def _candidates(data: bytearray, first: int, end: int, mark: bytes) -> tuple[Num
     if room < 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     cells = np.frombuffer(data, np.uint8)
-    tags, next_to = cells[first : first + room + 1], cells[first + 1 : first + room + 2]
-    starts = np.flatnonzero((tags == _TAG) & (next_to == 0)) + first  # a length below 16 MB
+    parts = range(first, first + room + 1, _PART_BYTES)
+    starts = np.concatenate([_tagged(cells, at, min(at + _PART_BYTES, first + room + 1)) for at in parts])
     for offset, byte in enumerate(mark, HEAD):
         starts = starts[cells[starts + offset] == byte]
     sizes = gather(data, ">u4", starts + 1).astype(np.int64)
     sound = sizes >= _LENGTH_BYTES + len(mark)
     return starts[sound], (starts + 1 + sizes)[sound]
+
+
+def _tagged(cells: Numbers, first: int, end: int) -> Numbers:
+    """Where from ``first`` to ``end`` a tag stands that a length below 16 MB may follow."""
+    tagged = cells[first:end] == _TAG
+    tagged &= cells[first + 1 : end + 1] == 0
+    return np.flatnonzero(tagged) + first

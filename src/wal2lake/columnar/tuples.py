@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Positions
+from wal2lake.columnar.buffer import Bytes, Mask, MessageBatch, Near, Positions
 from wal2lake.columnar.cells import CellFault, Cells, Decoder, Policy, ShapeError
 from wal2lake.columnar.decoders import binary_decoder, text_decoder
 from wal2lake.columnar.text import NULL_AWARE
@@ -35,12 +35,14 @@ _FORMATS: Final[Formats] = {AS_TEXT: text_decoder, AS_BINARY: binary_decoder}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of N tuples: ``kinds`` 'n', 'u', 't' or 'b' per row, or one ``kind`` where all are alike."""
+    """One column of N tuples: ``kinds`` 'n', 'u', 't' or 'b' per row, or one ``kind`` where all are alike. ``near``:
+    the bytes from ``start`` on, where they have been gathered."""
 
     kind: int
     kinds: Bytes | None
     start: Positions
     length: Positions
+    near: Near | None = None
 
     def where(self, kind: int) -> Mask | None:
         """The rows of that kind, None if there are none."""
@@ -117,7 +119,7 @@ def decode_field(
     policy: Policy,
 ) -> pa.Array:
     """One column; where kinds differ, each is decoded by itself and put into its rows."""
-    cells = Cells(messages.source, field.start, field.length, column.unrepresentable or policy)
+    cells = Cells(messages.source, field.start, field.length, column.unrepresentable or policy, near=field.near)
     masks = {kind: mask for kind in formats if (mask := field.where(kind)) is not None}
     decoders = {kind: formats[kind](column.type) for kind in masks}
     if len(masks) == 1:

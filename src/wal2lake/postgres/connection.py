@@ -311,6 +311,12 @@ def cancel(pgconn: PGconn) -> None:
         wait(exchange.cancelled(pgconn, _CANCEL_TIMEOUT_S), pgconn.socket)
 
 
+def cancel_unseen(pgconn: PGconn) -> None:
+    """The same for a command that libpq has not seen (copy_frames.py); nobody sees it ended."""
+    with contextlib.suppress(psycopg.Error, ConnectError):
+        _Opened(pgconn).cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+
+
 class _Opened(psycopg.Connection[Any]):
     """Opened as psycopg does it: libpq by itself never leaves a host that does not answer. Its PGconn outlives it."""
 

@@ -14,10 +14,7 @@ Source: PostgreSQL documentation, "Snapshot Synchronization Functions", "SET TRA
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -25,27 +22,14 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.types import column_type
 from wal2lake.errors import ConnectError
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
-from wal2lake.postgres.connection import (
-    WITHOUT_TIMEOUTS,
-    Connection,
-    connect,
-    mapped_errors,
-    next_result,
-    start,
-)
-from wal2lake.postgres.exchange import PGconn
-from wal2lake.postgres.frames import copy_out
+from wal2lake.postgres.connection import WITHOUT_TIMEOUTS, Connection, connect, mapped_errors
+from wal2lake.postgres.copy_frames import copied_rows
 from wal2lake.wire.command_text import quote_identifier
-
-_BATCH_BYTES = 4 << 20
-_RECEIVE_LOW_WATER = 64 << 10  # wake once for many rows; the wait is bounded, so the end of the table never hangs
-_WAIT_S = 0.02
-_BINARY_HEADER = 11 + 4  # signature and flags; the length of the extension area follows
-_TRAILER = b"\xff\xff"
 
 # No timeout may end a snapshot half way, and row security must fail loudly rather than filter: replication knows none.
 SNAPSHOT_SETTINGS = f"{WITHOUT_TIMEOUTS}; SET row_security = off".encode()
@@ -149,13 +133,13 @@ def copy_binary(
     block_to: int | None = None,
     check: Callable[[Connection], None] | None = None,
     lock_timeout_s: int = 0,
-) -> Iterator[list[bytes]]:
-    """Read the rows of heap blocks [block_from, block_to) as the snapshot sees them, COPY binary, one bytes per row.
+) -> Iterator[Framed]:
+    """Read the rows of heap blocks [block_from, block_to) as the snapshot sees them, COPY binary, one payload per row.
 
-    Yields batches of about 4 MB; file header and trailer are left out. ``block_to`` None means to the end: the last
-    chunk must say so, since the table may have grown after its blocks were counted. The publication's row filter
-    holds. A partitioned table has no blocks and is read whole. ``check`` is called in COPY's transaction after the
-    last row, while its lock still keeps the table from being rewritten; it may raise.
+    Yields them as they come (copy_frames.py); file header and trailer are left out. ``block_to`` None means to the
+    end: the last chunk must say so, since the table may have grown after its blocks were counted. The publication's
+    row filter holds. A partitioned table has no blocks and is read whole. ``check`` is called in COPY's transaction
+    after the last row, while its lock still keeps the table from being rewritten; it may raise.
     Raises SnapshotLostError when the snapshot is gone, LockedError when somebody's lock is in the way for more than
     ``lock_timeout_s`` seconds (0: that is waited for), else what map_error says.
     """
@@ -163,17 +147,7 @@ def copy_binary(
         _import_snapshot(connection, snapshot_name)
         if lock_timeout_s:
             connection.execute(f"SET lock_timeout = '{lock_timeout_s}s'".encode())
-        start(connection.pgconn, copy_command(table, columns, block_from, block_to))
-        _set_low_water(connection.pgconn, _RECEIVE_LOW_WATER)
-        batches = _batches(connection.pgconn)
-        for batch in itertools.chain([_without_header(next(batches))], batches):
-            if batch and batch[-1] == _TRAILER:
-                batch.pop()
-            if batch:
-                yield batch
-        _set_low_water(connection.pgconn, 1)  # what follows is answered in few bytes
-        while next_result(connection.pgconn) is not None:
-            pass
+        yield from copied_rows(connection.pgconn, copy_command(table, columns, block_from, block_to), len(columns))
         if check is not None:
             check(connection)
 
@@ -218,31 +192,3 @@ def _import_snapshot(connection: Connection, snapshot_name: str) -> None:
                 "The exported snapshot is gone: the session that kept it has ended.",
                 hint="Take a new snapshot; what is already copied stays.",
             ) from error
-
-
-def _batches(pgconn: PGconn) -> Iterator[list[bytes]]:
-    """The CopyData messages of a running COPY TO, collected."""
-    rows: list[bytes] = []
-    size = 0
-    for fresh in copy_out(pgconn, _WAIT_S):
-        rows += fresh
-        size += sum(map(len, fresh))
-        if size >= _BATCH_BYTES:
-            yield rows
-            rows, size = [], 0
-    yield rows
-
-
-def _set_low_water(pgconn: PGconn, low_water: int) -> None:
-    """Let the kernel wake us for many rows at once; TLS and Unix sockets may refuse, and need it less."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(pgconn.socket)) as receiver:
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
-
-
-def _without_header(batch: list[bytes]) -> list[bytes]:
-    """Cut the file header, which comes in the first row's message; none comes if COPY fails before that."""
-    if not batch:
-        return []
-    start_of_rows = _BINARY_HEADER + 4 + int.from_bytes(batch[0][_BINARY_HEADER : _BINARY_HEADER + 4])
-    first = batch[0][start_of_rows:]
-    return [first, *batch[1:]] if first else batch[1:]

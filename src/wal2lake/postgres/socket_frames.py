@@ -1,4 +1,4 @@
-"""Frames (frames.py) of a replication stream whose bytes are read past libpq (transport.py), whole buffers at once.
+"""Frames (frames.py) of a copy whose bytes are read past libpq (transport.py), whole buffers at once.
 
 What comes besides CopyData is little, and is read message by message by ``wire``. A frame is believed to be as long as
 it says only as far as it has come: the room for it doubles with what is there, up to a message's limit.
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from psycopg.waiting import Ready, Wait
 
+from wal2lake.columnar.buffer import MARGIN, SPAN
 from wal2lake.columnar.framing import HEAD, Framed, walk
 from wal2lake.errors import ConnectError, ProtocolError, Wal2LakeError
 from wal2lake.postgres.errors import connection_lost, reported
@@ -27,6 +28,7 @@ from wal2lake.wire.messages import (
     CopyBothResponse,
     CopyData,
     CopyDone,
+    CopyOutResponse,
     DataRow,
     ErrorResponse,
     NoticeResponse,
@@ -41,6 +43,7 @@ _ROOM_BYTES: Final = 128 << 10  # with less room a buffer is left to who reads i
 _KEEPALIVE_BYTES: Final = 18
 _XLOG_DATA: Final = b"w"
 _UNASKED: Final = (ParameterStatus, NotificationResponse)
+_COPYING: Final = (CopyBothResponse, CopyOutResponse)
 
 
 class _Notice(NamedTuple):
@@ -54,16 +57,23 @@ class _Notice(NamedTuple):
 
 class SocketFrames:
     """The frames of ``pgconn`` by ``transport``, which is closed with it; a copy is running between ``start`` and the
-    server's end of it."""
+    server's end of it. ``mark`` and ``short`` of payloads as ``walk`` takes them. ``heard``: who is told of notices.
+    """
 
-    def __init__(self, pgconn: PGconn, transport: Transport) -> None:
+    def __init__(
+        self,
+        pgconn: PGconn,
+        transport: Transport,
+        heard: Notices,
+        mark: bytes = _XLOG_DATA,
+        short: int = _KEEPALIVE_BYTES,
+    ) -> None:
         self._copying = False
         self._pgconn, self._transport = pgconn, transport
         self._fileno = pgconn.socket
-        handler = pgconn.notice_handler
-        self._heard = handler if isinstance(handler, Notices) else Notices()
-        self._buffer = bytearray(_BUFFER_BYTES)
-        self._at = self._end = 0  # what has come, and was not looked at
+        self._heard, self._mark, self._brief = heard, mark, short
+        self._buffer = bytearray(MARGIN + _BUFFER_BYTES + SPAN)
+        self._at = self._end = MARGIN  # what has come, and was not looked at
         self._wanted = HEAD
         self._pieces: list[Framed] = []
         self._short: list[bytes] = []
@@ -72,7 +82,7 @@ class SocketFrames:
         self._lost: ConnectError | None = None
 
     def start(self, command: str) -> Exchange[None]:
-        """Send START_REPLICATION …; raises what map_error says."""
+        """Send START_REPLICATION … or COPY … TO STDOUT; raises what map_error says."""
         yield from self._send(write_frame(Query(command)))
         began = False
         while not began:
@@ -82,10 +92,10 @@ class SocketFrames:
                 if isinstance(message, ErrorResponse) and not began:
                     raise _error(message)
                 if isinstance(message, ReadyForQuery) and not began:
-                    raise ProtocolError("The server's answer to START_REPLICATION is not as documented.")
+                    raise ProtocolError(f"The server's answer to {command.split(maxsplit=1)[0]} is not as documented.")
                 if began:
                     self._said.append(message)  # it ended at once
-                began |= isinstance(message, CopyBothResponse)
+                began |= isinstance(message, _COPYING)
 
     @property
     def ended(self) -> bool:
@@ -103,7 +113,7 @@ class SocketFrames:
             raise self._lost
         self._make_room()
         began = self._end
-        with memoryview(self._buffer) as whole:
+        with memoryview(self._buffer)[:-SPAN] as whole:
             while len(whole) - self._end >= _ROOM_BYTES // 2:  # which TLS wants at least, by far
                 try:
                     with whole[self._end :] as room:
@@ -121,11 +131,16 @@ class SocketFrames:
     def _make_room(self) -> None:
         """What was taken is never written over: what hangs over moves to the next buffer."""
         rest = self._end - self._at
-        if len(self._buffer) - self._end >= _ROOM_BYTES:
+        if not self.is_full:
             return
-        fresh = bytearray(max(_BUFFER_BYTES, min(self._wanted, 2 * rest) + _ROOM_BYTES))
-        fresh[:rest] = memoryview(self._buffer)[self._at : self._end]
-        self._buffer, self._at, self._end = fresh, 0, rest
+        fresh = bytearray(MARGIN + max(_BUFFER_BYTES, min(self._wanted, 2 * rest) + _ROOM_BYTES) + SPAN)
+        fresh[MARGIN : MARGIN + rest] = memoryview(self._buffer)[self._at : self._end]
+        self._buffer, self._at, self._end = fresh, MARGIN, MARGIN + rest
+
+    @property
+    def is_full(self) -> bool:
+        """What comes next begins another buffer."""
+        return len(self._buffer) - SPAN - self._end < _ROOM_BYTES
 
     def take_framed(self) -> tuple[list[Framed], list[bytes]]:
         """What is whole, without waiting: the payloads of XLogData, and those that are as short as a keepalive, which
@@ -147,7 +162,7 @@ class SocketFrames:
         said: list[BackendMessage] = []
         if self._end - self._at < self._wanted:
             return said  # a large one comes in many pieces, and is looked at when it is whole
-        found = walk(self._buffer, self._at, self._end, _XLOG_DATA, _KEEPALIVE_BYTES)
+        found = walk(self._buffer, self._at, self._end, self._mark, self._brief)
         self._at, self._wanted = found.at, found.wanted
         wrong = found.wrong
         for at, after in found.other:
@@ -166,7 +181,7 @@ class SocketFrames:
                 self._short.append(message.data)
             elif not isinstance(message, _UNASKED):
                 said.append(message)
-                self._copying = isinstance(message, CopyBothResponse)
+                self._copying = isinstance(message, _COPYING)
                 if not self._copying:
                     found.cut(at)
         if wrong is not None:  # which is raised when all before it was taken
@@ -236,7 +251,8 @@ def start_framed_copy(pgconn: PGconn, command: str) -> Exchange[SocketFrames | J
     transport = transport_of(pgconn)
     if transport is None:
         return JoinedFrames(pgconn, (yield from begin_copy(pgconn, command)), raise_refusals=True)
-    frames = SocketFrames(pgconn, transport)
+    handler = pgconn.notice_handler
+    frames = SocketFrames(pgconn, transport, handler if isinstance(handler, Notices) else Notices())
     try:
         yield from frames.start(command)
     except BaseException:

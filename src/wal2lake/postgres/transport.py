@@ -18,7 +18,7 @@ import functools
 import importlib
 import os
 import socket
-from typing import Protocol
+from typing import Final, Protocol
 
 import psycopg
 from psycopg import pq
@@ -27,6 +27,7 @@ from wal2lake.postgres.errors import connection_lost
 from wal2lake.postgres.exchange import PGconn
 from wal2lake.postgres.tls import Tls, tls_of
 
+_IDLE: Final = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
 END = "the server closed the connection unexpectedly"
 
 
@@ -73,10 +74,11 @@ class Plain:
 
 
 def transport_of(pgconn: PGconn) -> Transport | None:
-    """Of a connection that is idle, in libpq's non-blocking mode; None where only libpq can read it."""
+    """Of a connection on which nothing is under way but perhaps a transaction, in libpq's non-blocking mode; None where
+    only libpq can read it."""
     library = loaded_libpq()
     handle: int | None = getattr(pgconn, "pgconn_ptr", None)  # psycopg's protocol does not name it
-    idle = pgconn.transaction_status == pq.TransactionStatus.IDLE and not pgconn.is_busy() and not pgconn.flush()
+    idle = pgconn.transaction_status in _IDLE and not pgconn.is_busy() and not pgconn.flush()
     if library is None or handle is None or not idle:
         return None
     if library.PQgssEncInUse(handle):

@@ -6,7 +6,7 @@ task makes sure, under COPY's own lock, that this very table was read, and not r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from wal2lake.apply.envelope import snapshot_envelope
 from wal2lake.columnar.copy_rows import iter_copy_rows
+from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
 from wal2lake.postgres.catalog import PublishedTable
@@ -66,8 +67,8 @@ def copy_chunk(task: CopyTask) -> int:
     columns = columns_as_read(task.table, task.target.text_columns, task.target.types)
     blocks = task.chunk.block_from, task.chunk.block_to
     unchanged, patience = partial(_require_read, task), task.lock_timeout_s
-    messages = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
-    batches = (batch for rows in messages for batch in decode_rows(rows, schema, task.target, task.lsn))
+    pieces = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
+    batches = (batch for rows in pieces for batch in decode_rows(rows, schema, task.target, task.lsn))
     try:
         with reading_table(task.table):
             actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
@@ -113,7 +114,7 @@ def _require_names(task: CopyTask, connection: Connection) -> None:
         raise TableChangedError("The table changed while it was read.", relation=str(table))
 
 
-def decode_rows(rows: Sequence[bytes], schema: TableSchema, target: Target, lsn: int) -> Iterator[pa.RecordBatch]:
+def decode_rows(rows: Framed, schema: TableSchema, target: Target, lsn: int) -> Iterator[pa.RecordBatch]:
     """COPY binary rows as the target's columns, in parts; in append mode they are 'R' rows at ``lsn``."""
     name, shape = schema.qualified_name, schema.arrow_schema
     for arrays in iter_copy_rows(rows, schema.columns, name, unrepresentable=target.unrepresentable):
