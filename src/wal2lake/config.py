@@ -12,6 +12,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -21,7 +22,8 @@ from wal2lake.names import qualified, split_qualified
 from wal2lake.urls import ObjectUrl, is_object_url, local_path
 
 Mode = Literal["mirror", "append"]
-LakeFormat = Literal["delta"]
+FORMATS = ("delta", "parquet")  # of the lake; installed packages may have others
+SINK_ENTRY_POINTS = "wal2lake.sinks"
 _DEEPEST = 100  # parts of a Spark setting's name
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 T = TypeVar("T")
@@ -100,7 +102,7 @@ class LakeConfig:
 
     path: str = "wal2lake/lake"
     mode: Mode = "mirror"
-    format: LakeFormat = "delta"
+    format: str = "delta"
     retention_seconds: int = 86_400
     retention_bytes: int = 64 << 20
     min_retention_seconds: int = 600
@@ -111,7 +113,15 @@ class LakeConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"lake.{name} must be 0 or greater.")
         _one_of(self, "mode", *get_args(Mode))
-        _one_of(self, "format", *get_args(LakeFormat))
+        if self.format not in FORMATS:
+            _one_of(self, "format", *FORMATS, *sorted({point.name for point in entry_points(group=SINK_ENTRY_POINTS)}))
+        if self.format == "parquet" and self.mode == "mirror":
+            hint = 'Set lake.mode = "append", or lake.format = "delta".'
+            raise ConfigError('lake.format = "parquet" keeps every change as a row, and is no mirror.', hint=hint)
+        if self.format == "parquet" and is_object_url(self.path):
+            hint = "Set lake.path to a folder, or lake.format to delta."
+            message = 'lake.format = "parquet" puts batches in place by renames, which an object store has not.'
+            raise ConfigError(message, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import itertools
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +64,13 @@ class Site:
         self.waiting = Interrupts(self.stop)
         self._writer: LogWriter | None = None
 
-    def configure(self, folder: Path, *, mode: Any = "mirror", **pipeline: Any) -> Config:
+    def configure(
+        self, folder: Path, *, mode: Any = "mirror", lake: Mapping[str, Any] | None = None, **pipeline: Any
+    ) -> Config:
         self.config = Config(
             source=SourceConfig(dsn=self.dsn, publication="pub", slot=self.name),
             log=LogConfig(path=str(folder / "log")),
-            lake=LakeConfig(path=str(folder / "lake"), mode=mode),
+            lake=LakeConfig(**{"path": str(folder / "lake"), "mode": mode, **(lake or {})}),
             pipeline=PipelineConfig(**{"trigger_seconds": 0.1, "on_unfollowable": "quarantine", **pipeline}),
         )
         return self.config

@@ -135,7 +135,7 @@ def _list(config: Config, names: list[str], as_json: bool) -> None:
 def _print_statements(config: Config, names: list[str], dialect: Dialect, catalog: str, as_json: bool) -> None:
     from wal2lake.tables.listing import lake_tables  # noqa: PLC0415
 
-    made = list(statements(lake_tables(config, names), dialect, catalog))
+    made = list(statements(lake_tables(config, names), dialect, catalog, config.lake.format))
     if as_json:
         print_json(made)
         return

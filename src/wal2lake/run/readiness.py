@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wal2lake.config import Config
-from wal2lake.errors import SparkError, Wal2LakeError
+from wal2lake.errors import ConfigError, SparkError, Wal2LakeError
 from wal2lake.extras import missing_extra
 from wal2lake.monitor.view import size
 from wal2lake.postgres.findings import Finding
@@ -25,7 +25,14 @@ _CAPTURE, _PIPELINE = ("numpy", "pyarrow"), ("deltalake", "pyspark")
 
 def readiness(config: Config, source_bytes: int | None) -> list[Finding]:
     """What stands in the way of `run` here; ``source_bytes``: what the published tables take, if that is known."""
-    return [*_modules(), *_java(), *_folders(config), *_object_store(config), *_room(config, source_bytes)]
+    return [
+        *_modules(),
+        *_java(),
+        *_format(config),
+        *_folders(config),
+        *_object_store(config),
+        *_room(config, source_bytes),
+    ]
 
 
 def _modules() -> Iterator[Finding]:
@@ -54,6 +61,24 @@ def _java() -> Iterator[Finding]:
         yield Finding("java", "ok", f"Spark finds its Java in {find_java()}.")
     except SparkError as error:
         yield Finding("java", "error", str(error))
+
+
+def _format(config: Config) -> Iterator[Finding]:
+    """One that is not Delta may be missing, or not do what is asked of it."""
+    if config.lake.format == "delta":
+        return
+    try:
+        from wal2lake.sinks.factory import opener  # noqa: PLC0415 - the core installs without Arrow
+
+        opener(config.lake)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error, "run")) is None:
+            raise
+        yield Finding("lake_format", "error", str(missing))
+    except ConfigError as error:
+        yield Finding("lake_format", "error", str(error))
+    else:
+        yield Finding("lake_format", "ok", f"The lake's tables are {config.lake.format}, in mode {config.lake.mode}.")
 
 
 def _places(config: Config) -> Iterator[tuple[str, Path]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill
 from wal2lake.errors import SinkError
 from wal2lake.lsn import LSN
+
+if TYPE_CHECKING:
+    from wal2lake.config import LakeConfig
 
 _NOWHERE = LSN(0)
 
@@ -80,8 +83,22 @@ class FileAction:
     high: dict[str, Bound]
 
 
+class OpenSink(Protocol):
+    """What makes a format's sinks: a class or a function, named in the factory or by an entry point.
+
+    It may say in ``modes`` which of lake.mode it can do; one that says nothing keeps histories ("append") alone.
+    """
+
+    def __call__(self, lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
+        """The table ``namespace.name`` of ``lake`` as the target of ``pipeline``. Nothing is read or made yet: it is
+        called for every look at a table, in several processes at once."""
+
+
 class Sink(Protocol):
-    """One target table, at ``uri``. All LSNs are end LSNs of transactions. A change tells if ``maintain`` is due."""
+    """One target table, at ``uri``. All LSNs are end LSNs of transactions. A change tells if ``maintain`` is due.
+
+    A history needs no ``without``, ``replace_files``, ``merge``, ``merge_pieces`` and ``holds`` (sinks/history.py).
+    """
 
     uri: str
 
@@ -146,3 +163,16 @@ class Sink(Protocol):
 
         Returns after how many seconds there may be more to clean up, though nothing be changed; None: never.
         """
+
+
+def is_applied(uri: str, state: SinkState | None, lsn: int, applied: int | None) -> bool:
+    """Whether the target at ``uri`` has ``lsn`` applied already. Raises SinkConflictError where it does not stand at
+    ``applied``, which is what the change was made for (None: there is no target)."""
+    stands = None if state is None else state.applied_lsn
+    if stands is not None and stands >= lsn:
+        return True
+    if stands != applied:
+        at = "does not exist" if stands is None else f"stands at {stands}"
+        told = "none was expected" if applied is None else f"{LSN(applied)} was expected"
+        raise SinkConflictError(f"The table at {uri} {at}, but {told}.", lsn=lsn)
+    return False

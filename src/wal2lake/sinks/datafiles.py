@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -32,10 +32,12 @@ _LAST: Final = "\U0010ffff"
 _WRITER: Final = {"compression": "zstd", "compression_level": 1, "use_dictionary": False, "store_schema": False}
 
 
-def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
+def write_data_files(
+    folder: Folder, batches: Iterable[pa.RecordBatch], schema: pa.Schema, said: Mapping[str, str] | None = None
+) -> list[FileAction]:
     """Write the rows below ``folder`` in durable Parquet files; none for no rows.
 
-    ``schema``: top-level columns of THE type table. Batches may lack some of them.
+    ``schema``: top-level columns of THE type table. Batches may lack some of them. ``said``: the footers' own entries.
     """
     folder.create()
     groups = _row_groups(batches, schema)
@@ -45,7 +47,7 @@ def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: 
         for group in groups:
             names.append(f"part-{uuid.uuid4()}.zstd.parquet")
             with folder.files.open_output_stream(names[-1]) as stream:
-                metadata = _write_file(stream, group, groups, schema)
+                metadata = _write_file(stream, group, groups, schema, said or {})
                 size = stream.tell()
             written = time.time_ns() // 1_000_000
             actions.append(FileAction(names[-1], size, written, metadata.num_rows, *_statistics(metadata, schema)))
@@ -56,10 +58,25 @@ def write_data_files(folder: Folder, batches: Iterable[pa.RecordBatch], schema: 
     return actions
 
 
-def _write_file(stream: Any, first: pa.Table, rest: Iterator[pa.Table], schema: pa.Schema) -> pq.FileMetaData:
+def write_empty_file(folder: Folder, schema: pa.Schema, said: Mapping[str, str]) -> FileAction:
+    """A durable file that has the columns and no rows."""
+    folder.create()
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    with folder.files.open_output_stream(name) as stream:
+        _write_file(stream, schema.empty_table(), iter(()), schema, said)
+        size = stream.tell()
+    folder.sync([name])
+    return FileAction(name, size, time.time_ns() // 1_000_000, 0, {}, {}, {})
+
+
+def _write_file(
+    stream: Any, first: pa.Table, rest: Iterator[pa.Table], schema: pa.Schema, said: Mapping[str, str]
+) -> pq.FileMetaData:
     """Write ``first`` and as many more row groups as make a full file."""
     writer = pq.ParquetWriter(stream, schema, **_WRITER)
     with writer:
+        if said:
+            writer.add_key_value_metadata(said)
         writer.write_table(first, row_group_size=ROW_GROUP_ROWS)
         while stream.tell() < FILE_BYTES and (group := next(rest, None)) is not None:
             writer.write_table(group, row_group_size=ROW_GROUP_ROWS)

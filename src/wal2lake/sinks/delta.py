@@ -42,11 +42,12 @@ from wal2lake.deltadv.log import ENABLED, DataFile, LiveFiles
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
+from wal2lake.sinks.columns import comment, evolved, refuse_case_twins
 from wal2lake.sinks.commit_log import CommitLog
 from wal2lake.sinks.datafiles import read_batches, write_data_files
 from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
-from wal2lake.sinks.delta_schema import as_said, columns, comment, evolved, has_naive_time, refuse_case_twins
+from wal2lake.sinks.delta_schema import as_said, columns, has_naive_time
 from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.key_indexes import INDEXES, KeyIndexes

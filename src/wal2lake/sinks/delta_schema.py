@@ -1,24 +1,14 @@
-"""A Delta table's columns: as THE type table names them, what is said of them, and how they may follow the source's."""
+"""A Delta table's columns: as THE type table names them, and what is said of them."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from wal2lake.apply.unify import widens
-from wal2lake.errors import RESYNC, SchemaChangeError
-from wal2lake.sinks.base import COMMENT, TargetError
-
 
 def columns(table: DeltaTable) -> pa.Schema:
     """The table's columns as THE type table names them: nullable, without metadata."""
     return pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
-
-
-def comment(schema: pa.Schema) -> str:
-    """What the schema says of the table as a whole."""
-    found: bytes = (schema.metadata or {}).get(COMMENT.encode(), b"")
-    return found.decode()
 
 
 def as_said(schema: pa.Schema, table: DeltaTable) -> pa.Schema:
@@ -35,31 +25,3 @@ def has_naive_time(kind: pa.DataType) -> bool:
     """A timestamp without zone, at whatever depth."""
     inner = [kind.field(place).type for place in range(kind.num_fields)]
     return bool(kind == pa.timestamp("us")) or any(map(has_naive_time, inner))
-
-
-def evolved(have: pa.Schema, want: pa.Schema) -> pa.Schema:
-    """``have`` with the columns that ``want`` has wider or more."""
-    for field in want:
-        place = have.get_field_index(field.name)
-        if place < 0:
-            have = have.append(field)
-        elif widens(have.types[place], field.type):
-            have = have.set(place, field)
-        elif have.types[place] != field.type and not widens(field.type, have.types[place]):
-            raise SchemaChangeError(
-                f"The column's type changed from {have.types[place]} to {field.type}.",
-                hint=RESYNC,
-                column=field.name,
-            )
-    return have
-
-
-def refuse_case_twins(schema: pa.Schema) -> None:
-    folded = [name.lower() for name in schema.names]
-    twins = [name for name in schema.names if folded.count(name.lower()) > 1]
-    if twins:
-        raise TargetError(
-            f"Columns {', '.join(twins)} differ in case only, which Delta tables cannot tell apart.",
-            hint="Rename one, or leave it out of the publication's column list.",
-            column=twins[0],
-        )

@@ -31,7 +31,7 @@ def failure(uri: str, error: Exception) -> Wal2LakeError:
     kind = trouble(number)
     if number is not None and kind is Trouble.FULL:
         return disk_full(number, uri)
-    message = f"The Delta table at {uri} cannot be used: {_reason(error)}."
+    message = f"The table at {uri} cannot be used: {_reason(error)}."
     if kind is Trouble.PASSING or isinstance(error, MemoryError):
         return SinkUnavailableError(message, hint="It is tried again.")
     if kind is Trouble.MISPLACED or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):

@@ -4,6 +4,8 @@ The rule: a name or a place is quoted as its dialect quotes it, whatever is in i
 to another table's rows. None of these tells names by case; so of tables that differ by nothing else there is a comment
 instead, as of those whose names cannot be printed. Nothing is run here.
 
+Delta tables are known to all of them; what there is no statement for is refused, with what to do instead.
+
 Source: Spark SQL reference, "CREATE TABLE" and "String literal"; Amazon Athena, "Query Delta Lake tables"; Trino,
 "Delta Lake connector", register_table; DuckDB, "Delta extension".
 """
@@ -14,8 +16,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from wal2lake.errors import ConfigError
 from wal2lake.names import printable, qualified
+
+_INSTEAD: Final = {"parquet": "Read the tables' folders (docs/parquet.md), or print DuckDB's views: --sql duckdb."}
 
 
 class Dialect(StrEnum):
@@ -36,9 +42,15 @@ class LakeTable:
     place: str
 
 
-def statements(tables: Iterable[LakeTable], dialect: Dialect, catalog: str = "") -> Iterator[str]:
+def statements(
+    tables: Iterable[LakeTable], dialect: Dialect, catalog: str = "", lake_format: str = "delta"
+) -> Iterator[str]:
     """A schema's statement before those of its tables; each ends with a semicolon, or is a comment. ``catalog``: what
-    the names begin with, '' where the session's own is meant."""
+    the names begin with, '' where the session's own is meant. Raises ConfigError for a lake of a format that has none.
+    """
+    if lake_format != "delta" and (lake_format, dialect) != ("parquet", Dialect.DUCKDB):
+        instead = _INSTEAD.get(lake_format, "Its reader is the business of the package that writes it.")
+        raise ConfigError(f"There is no statement of {dialect}'s for tables of the format {lake_format}.", hint=instead)
     above, tables = [catalog] if catalog else [], list(tables)
     alike = Counter(_folded(table) for table in tables)
     schemas: set[str] = set()
@@ -54,7 +66,7 @@ def statements(tables: Iterable[LakeTable], dialect: Dialect, catalog: str = "")
         if table.namespace not in schemas:
             schemas.add(table.namespace)
             yield f"CREATE SCHEMA IF NOT EXISTS {_name(dialect, schema)};"
-        yield f"{_known(dialect, schema, table)};"
+        yield f"{_known(dialect, schema, table) if lake_format == 'delta' else _files(dialect, schema, table)};"
 
 
 def _folded(table: LakeTable) -> tuple[str, str]:
@@ -74,6 +86,13 @@ def _known(dialect: Dialect, schema: list[str], table: LakeTable) -> str:
             own = _name(dialect, [*schema[:-1], "system", "register_table"])
             named = {"schema_name": table.namespace, "table_name": table.name, "table_location": table.place}
             return f"CALL {own}({', '.join(f'{key} => {_text(dialect, value)}' for key, value in named.items())})"
+
+
+def _files(dialect: Dialect, schema: list[str], table: LakeTable) -> str:
+    """A Parquet change feed, for DuckDB."""
+    files = _text(dialect, f"{table.place}/after_lsn=*/*.parquet")
+    read = f"read_parquet({files}, union_by_name = true, hive_partitioning = true)"
+    return f"CREATE OR REPLACE VIEW {_name(dialect, [*schema, table.name])} AS SELECT * FROM {read}"
 
 
 def _name(dialect: Dialect, parts: list[str]) -> str:
