@@ -37,6 +37,9 @@ class MemoryStorage:
     def map_ends(self, names: Sequence[str], begins: Callable[[bytes], int]) -> Iterator[pa.Buffer | None]:
         yield from (self.map(name) if self.exists(name) else None for name in names)
 
+    def watchable(self, folder: str) -> str | None:
+        return None
+
     def exists(self, name: str) -> bool:
         return name in self._objects
 

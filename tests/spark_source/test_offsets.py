@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
 from tests.spark_source.conftest import LogScript
+from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.errors import LogMismatchError
 from wal2lake.lsn import LSN
@@ -18,7 +20,9 @@ from wal2lake.testing.stream import insert, relation
 
 @pytest.fixture(autouse=True)
 def refresh_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is told of a segment: only a sleep moves the clock."""
     monkeypatch.setattr(offsets, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(LocalStorage, "watchable", lambda *_: None)
 
 
 @pytest.fixture
@@ -210,6 +214,18 @@ def test_it_is_not_kept_waiting_longer_than_a_stop_may_take(log: LogScript) -> N
     time = Time()
     assert waiting(log, time).latest(at(log.start), None, None) == at(log.start)
     assert time.now == pytest.approx(offsets.WAIT_SECONDS)
+
+
+def test_the_longer_it_was_quiet_the_longer_spark_is_kept_waiting(log: LogScript) -> None:
+    time = Time()
+    found, waits = waiting(log, time), list[float]()
+    while time.now < 60:
+        before = time.now
+        found.latest(at(log.start), None, None)
+        waits.append(time.now - before)
+    assert waits[0] == pytest.approx(offsets.WAIT_SECONDS)
+    assert waits[-1] == pytest.approx(offsets.IDLE_WAIT_SECONDS)
+    assert all(later >= earlier - 0.001 for earlier, later in pairwise(waits))
 
 
 def test_a_batch_begins_so_long_after_the_one_before_it_at_the_earliest(three: LogScript) -> None:

@@ -67,6 +67,9 @@ class LocalStorage:
     def exists(self, name: str) -> bool:
         return os.path.exists(self.path(name))
 
+    def watchable(self, folder: str) -> str | None:
+        return self.path(folder)
+
     def names(self, folder: str) -> list[str]:
         return [entry.name for entry in self._entries(folder) if entry.is_file()]
 

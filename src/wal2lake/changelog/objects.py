@@ -150,6 +150,9 @@ class ObjectStorage:
         whole[size - len(end) :] = end
         return pa.py_buffer(whole)
 
+    def watchable(self, folder: str) -> str | None:
+        return None
+
     def exists(self, name: str) -> bool:
         try:
             with self._asking(name):

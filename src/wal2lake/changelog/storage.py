@@ -68,6 +68,9 @@ class Storage(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
+    def watchable(self, folder: str) -> str | None:
+        """Its path, where the system of this machine may tell of what comes into it; None where there is no such."""
+
     def names(self, folder: str) -> list[str]:
         """What lies directly in ``folder``, without what begins with a dot, sorted; [] when there is no such folder."""
 

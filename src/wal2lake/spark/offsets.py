@@ -5,7 +5,8 @@ whatever lies at or below it is released for retention right then. A barrier is 
 batches end at the last transaction that commits before it, and only then go on past it.
 
 A query that triggers as fast as it can is told at once when there is something new: Spark asks, and is kept waiting
-until there is (``triggerSeconds``), where else it would ask at fixed times, or a hundred times a second.
+until there is (``triggerSeconds``), where else it would ask at fixed times, or a hundred times a second. The longer it
+was quiet, the longer at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import time
 from collections.abc import Callable
 
 from wal2lake.changelog.log import ChangeLog
+from wal2lake.changelog.news import News
 from wal2lake.spark.options import SourceOptions
 from wal2lake.spark.typed import end_within_rows
 
-WAIT_SECONDS = 0.5  # that Spark is kept waiting at most, and a query that is to stop with it
+WAIT_SECONDS, IDLE_WAIT_SECONDS = 0.5, 2.0  # that Spark is kept waiting at most, and a query that is to stop with it
+_QUIET = 8.0  # times as long as it is kept waiting nothing has come by then
 _LOOK_SECONDS = 0.02
 REFRESH_SECONDS = 0.02  # Spark asks every 10 ms when idle; between refreshes the answer comes from memory
 
@@ -37,7 +40,9 @@ class Offsets:
         self._log = log
         self._options = options
         self._clock, self._sleep = clock, sleep
+        self._news = News(log, sleep)
         self._refreshed, self._refresh_s = clock(), max(REFRESH_SECONDS, log.storage.look_s)
+        self._moved = clock()  # when there was something new
         self._due = 0.0  # when the next batch may begin, by triggerSeconds
         self._target: int | None = None  # Trigger.AvailableNow: where the query ends
         self._initial: int | None = None
@@ -77,18 +82,26 @@ class Offsets:
         between = self._options.trigger_s
         if between is None or self._target is not None:
             return True
-        until = self._clock() + WAIT_SECONDS
-        while (now := self._clock()) < until and (now < self._due or not self._has_news(start)):
-            self._sleep(min(max(_LOOK_SECONDS, self._log.storage.look_s), until - now))
+        quiet_s = self._clock() - self._moved
+        until = self._clock() + min(max(WAIT_SECONDS, quiet_s / _QUIET), IDLE_WAIT_SECONDS)
+        while (now := self._clock()) < until:
+            if now < self._due:
+                self._sleep(min(self._due, until) - now)
+            elif self._end() > start:
+                break
+            elif not self._log.has_more():
+                self._news.wait(until - now, self._clock)
+            else:  # Spark need not hear of a segment in which nothing has committed
+                self._log.refresh()
+                if self._end() <= start and self._log.has_more():
+                    self._sleep(_LOOK_SECONDS)
         self._log.refresh()
         if self._clock() < self._due:
             return False
         if self._end() > start:
-            self._due = self._clock() + between
+            self._moved = self._clock()
+            self._due = self._moved + between
         return True
-
-    def _has_news(self, start: int) -> bool:
-        return self._end() > start or self._log.has_more()
 
     def _refresh(self) -> None:
         now = self._clock()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -24,7 +25,7 @@ from wal2lake.pipeline.engine import Batch, Item, Result
 from wal2lake.pipeline.loop import Pipeline
 from wal2lake.spark.checkpoint import batch_bounds, committed_lsn, require_readable
 from wal2lake.spark.jobs import attempt, run_tasks, spark_lost
-from wal2lake.spark.session import build_session, running_session
+from wal2lake.spark.session import build_session, is_local, running_session
 from wal2lake.spark.source import control_stream
 from wal2lake.urls import is_object_url
 
@@ -107,18 +108,23 @@ class SparkEngine:
 
 
 class SparkJobs:
-    """``Jobs`` of a session; small ones are done by threads of this process, which need no job of Spark's."""
+    """``Jobs`` of a session; small ones are done by threads of this process, which need no job of Spark's. Nor does a
+    single item where Spark is on this machine alone: a process of Spark's would do the same, once it has started."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._local = is_local(str(spark.sparkContext.master))
         self.parallelism = spark.sparkContext.defaultParallelism
         self._threads = ThreadPoolExecutor(_THREADS, "wal2lake task")
 
     def run(
         self, task: Callable[[Item], Result], items: Sequence[Item], tag: str = "", *, small: bool = False
     ) -> list[Result | Wal2LakeError]:
-        if small:
-            return list(self._threads.map(partial(attempt, task), items))
+        if small or (self._local and len(items) == 1 and not tag):
+            results = list(self._threads.map(partial(attempt, task), items))
+            if not small:
+                pa.default_memory_pool().release_unused()  # this process stays, where Spark's would end
+            return results
         if not tag:
             return run_tasks(self._spark, task, items)
         try:

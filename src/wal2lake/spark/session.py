@@ -52,7 +52,7 @@ def workers_python(settings: Mapping[str, str]) -> str:
     named = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     worker = Path(sys.executable).with_name("wal2lake-worker")
     installed = ".zip" not in pyspark.__file__ and worker.is_file()
-    local = _is_local(settings.get("spark.master", ""))
+    local = is_local(settings.get("spark.master", ""))
     return named or (str(worker) if installed and local else sys.executable)
 
 
@@ -80,10 +80,11 @@ def running_session() -> SparkSession | None:
 def session_settings(config: Config) -> dict[str, str]:
     """Every setting the session is built with: the defaults for its master, overridden by [spark]."""
     master = config.spark.get("spark.master", "local[*,4]")  # ,4: a failed task is tried again
-    return {"spark.master": master, **_DEFAULTS, **(_local() if _is_local(master) else {}), **config.spark}
+    return {"spark.master": master, **_DEFAULTS, **(_local() if is_local(master) else {}), **config.spark}
 
 
-def _is_local(master: str) -> bool:
+def is_local(master: str) -> bool:
+    """Whether Spark runs on this machine alone."""
     return master == "local" or master.startswith("local[")
 
 
