@@ -42,7 +42,9 @@ class News:
         until = clock() + seconds
         if self._told is not None:
             self._told.wait(0)  # what is told from here on is of what is not there yet
-        while not self._log.has_more() and (left := until - clock()) > 0:
+            if self._log.has_more():
+                return
+        while (left := until - clock()) > 0:
             if self._told is not None and self._believed:
                 told = self._told.wait(min(left, _ALL_THE_SAME_S))
             else:
@@ -50,6 +52,7 @@ class News:
                 told = self._told is not None and self._told.wait(0)
             if self._log.has_more():
                 self._believed = told
+                return
 
 
 class Watch:
