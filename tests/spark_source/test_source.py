@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from wal2lake.config import Config
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import PgoutputMessage, Relation, RelationColumn
 from wal2lake.pgoutput.tuples import UNCHANGED
+from wal2lake.spark.pipeline import SparkJobs
+from wal2lake.spark.session import is_local
 from wal2lake.spark.source import control_stream
 from wal2lake.testing.stream import delete, insert, relation, update
 
@@ -191,3 +194,16 @@ def test_the_live_stream_follows_the_log_and_stops(spark: SparkSession, log: Log
 def _lsn(offset: Any) -> int:
     """Spark hands offsets over as JSON text or as what it parsed from it."""
     return int((json.loads(offset) if isinstance(offset, str) else offset)["lsn"])
+
+
+def process_of(item: str) -> int:
+    return os.getpid()
+
+
+def test_one_item_needs_no_process_of_sparks_where_there_is_but_this_machine(spark: SparkSession) -> None:
+    jobs, here = SparkJobs(spark), os.getpid()
+    assert jobs.run(process_of, ["a"]) == [here]
+    assert here not in jobs.run(process_of, ["a", "b"])
+    assert here not in jobs.run(process_of, ["a"], "can be cancelled")
+    assert jobs.run(process_of, ["a", "b"], small=True) == [here, here]
+    assert not is_local("spark://host:7077")
