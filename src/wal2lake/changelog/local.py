@@ -113,9 +113,12 @@ class LocalStorage:
 
     def prepare(self, *folders: str) -> None:
         with _explained(self.root):
-            parts = {part for folder in map(PurePath, folders) for part in (folder, *folder.parents)} | {PurePath()}
+            files.make_folder(self.root, 0o700)  # it holds the rows of every table
+            parts = {part for folder in map(PurePath, folders) for part in (folder, *folder.parents)} - {PurePath()}
             for part in sorted(parts):  # whoever leads to another comes before it
-                files.make_folder(self.root / part, 0o700)  # it holds the rows of every table
+                (self.root / part).mkdir(0o700, exist_ok=True)
+            for part in {*parts, *(part.parent for part in parts)}:  # each once, also what was there
+                files.flush(self.root / part)
 
     def recover(self, *folders: str) -> None:
         with _explained(self.root):

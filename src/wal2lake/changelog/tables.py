@@ -52,7 +52,8 @@ class TableDocuments:
         """Replace the document that was read or written last; raises SlotInUseError where it is another now."""
         if not self._read:
             self.read_state(dict)
-        self._storage.prepare(self.folder)
+        if self._seen is None:  # whoever wrote the one that was read had a folder for it
+            self._storage.prepare(self.folder)
         version = self._storage.swap(self._state, write_state(values, self._state), self._seen)
         if version is None:
             raise SlotInUseError(

@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from wal2lake.columnar.buffer import BLOCK_ROWS, SPAN, MessageBatch, Near, Positions
+from wal2lake.columnar.buffer import SPAN, MessageBatch, Near, Positions
 from wal2lake.columnar.cells import Policy
 from wal2lake.columnar.decoders import copy_decoder, copy_width
 from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.tuples import AS_BINARY, NULL, Field, Formats, Walked, decode_field
 from wal2lake.columnar.types import TableColumn
 
+BLOCK_ROWS: Final = 16384  # what is gathered needs the cache less than the calls for a part cost
 _FORMATS: Final[Formats] = {AS_BINARY: copy_decoder}
 _NULL_LENGTH: Final = 0xFFFFFFFF
 _COUNT_BYTES, _LENGTH_BYTES = 2, 4
@@ -72,7 +73,7 @@ def walk(messages: MessageBatch, columns: Sequence[TableColumn]) -> Walked:
             if width is None or (length != width).any():
                 fields.append(_differing(length.astype(np.int64), start, near))
                 break
-            fields.append(Field(AS_BINARY, None, start, np.broadcast_to(np.int64(width), len(start)), near))
+            fields.append(Field(AS_BINARY, None, start, np.full(len(start), width), near))
             near = near.behind(width)
         position = fields[-1].start + fields[-1].length
     return Walked(fields, position, bad)

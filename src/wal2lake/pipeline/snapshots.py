@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from wal2lake.columnar.cells import ShapeError
 from wal2lake.errors import Wal2LakeError
@@ -32,7 +32,14 @@ from wal2lake.postgres.live_tables import Writer, await_running_transactions, he
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
-from wal2lake.tables.chunks import plan_snapshot, require_columns, require_sent_keys, still_holds, table_schema
+from wal2lake.tables.chunks import (
+    BLOCK_BYTES,
+    plan_snapshot,
+    require_columns,
+    require_sent_keys,
+    still_holds,
+    table_schema,
+)
 from wal2lake.tables.failures import TABLE_ERRORS, errors_of
 from wal2lake.tables.landing import land_snapshot
 from wal2lake.tables.reread import has_key_text
@@ -43,6 +50,7 @@ from wal2lake.tables.table_folder import TableFolder
 if TYPE_CHECKING:
     from wal2lake.config import Config
 
+T = TypeVar("T")
 _ROUNDS = 20
 _TAG = "wal2lake-snapshot"  # of the jobs that read chunks
 WAVE_BYTES = 16 << 20  # a chunk of so many bytes has a core to itself,
@@ -106,14 +114,21 @@ class Snapshots:
     def land(self, tables: Sequence[PublishedTable]) -> dict[str, Wal2LakeError]:
         """Make tables of the lake of what is read whole; where that fails, the table comes back with its reason."""
         failed: dict[str, Wal2LakeError] = {}
-        for table in tables:
-            if not self._is_read(table):
-                continue
+        read = [table for table in tables if self._is_read(table)]
+        small = [table for table in read if self._table(table).plan.blocks * BLOCK_BYTES <= WAVE_BYTES]
+
+        def land(table: PublishedTable) -> None:
             try:
                 with errors_of(str(table)):
                     land_snapshot(self._table(table), table, self._lsn)
             except TABLE_ERRORS as error:
                 failed[str(table)] = error
+
+        for outcome in self._jobs.run(land, small, small=True):
+            _raising(outcome)
+        for table in read:
+            if table not in small:
+                land(table)
         return failed
 
     def _copy_round(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
@@ -127,12 +142,14 @@ class Snapshots:
             with SnapshotKeeper(settings.dsn, settled) as keeper:
                 rows = rows_in(connection, settings.publication, unread, keeper.identity.name)
                 published = published_tables(connection, settings.publication)
-                tasks = [
-                    task
-                    for table in published
-                    if (own := rows.get(table.relation_id)) is not None
-                    for task in self._plan_tasks(table, heaps[table.relation_id], own, keeper.identity, pace, failed)
-                ]
+
+                def plan(table: PublishedTable) -> list[CopyTask]:
+                    relation = table.relation_id
+                    return self._plan_tasks(table, heaps[relation], rows[relation], keeper.identity, pace, failed)
+
+                visible = [table for table in published if table.relation_id in rows]
+                planned = map(_raising, self._jobs.run(plan, visible, small=True))  # each waits for a disk
+                tasks = [task for own in planned for task in own]
                 waves = [tasks]
                 if pace.spare_cores:
                     waves = _waves(tasks, max(1, self._jobs.parallelism - pace.spare_cores))
@@ -240,6 +257,13 @@ class Snapshots:
 def _missing_chunks(folder: TableFolder, plan: SnapshotPlan) -> list[Chunk]:
     done = folder.chunks(plan.plan_id)
     return [chunk for chunk in plan.chunks if chunk.number not in done]
+
+
+def _raising(outcome: T | Wal2LakeError) -> T:
+    """What a job's task returned, where it raised nothing."""
+    if isinstance(outcome, Wal2LakeError):
+        raise outcome
+    return outcome
 
 
 def _waves(tasks: Sequence[CopyTask], at_once: int) -> list[list[CopyTask]]:

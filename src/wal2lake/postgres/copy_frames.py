@@ -33,8 +33,9 @@ from wal2lake.postgres.transport import Transport, transport_of
 from wal2lake.postgres.waiting import Exchange, Waiting, wait
 from wal2lake.wire.copyformat import SIGNATURE, binary_trailer
 
-_BATCH_BYTES: Final = 4 << 20
-_LOW_WATER: Final = 64 << 10  # wake once for many rows; the wait is bounded, so the end of the table never hangs
+_BUFFER_BYTES: Final = 2 << 20  # what decoding takes at a time
+_LOW_WATER: Final = 256 << 10  # wake once for many rows; the wait is bounded, so the end of the table never hangs
+_LIBPQ_LOW_WATER: Final = 64 << 10  # which reads less at a time
 _WAIT_S: Final = 0.02
 _HEADER: Final = len(SIGNATURE) + 4  # and flags; the length of an extension area follows, and that
 _TRAILER: Final = binary_trailer()
@@ -75,7 +76,7 @@ class _CopyFrames(SocketFrames):
     """The frames of a COPY TO."""
 
     def __init__(self, pgconn: PGconn, transport: Transport, columns: int) -> None:
-        super().__init__(pgconn, transport, _Logged(), columns.to_bytes(2), len(_TRAILER))
+        super().__init__(pgconn, transport, _Logged(), columns.to_bytes(2), len(_TRAILER), _BUFFER_BYTES)
         self._we_ended = True  # there is no half of ours
 
     def gather(self) -> Exchange[None]:
@@ -128,13 +129,13 @@ def _past_libpq(pgconn: PGconn, transport: Transport, command: str, columns: int
 def _by_libpq(pgconn: PGconn, command: str) -> Generator[Framed]:
     """The same where libpq has to read."""
     start(pgconn, command)
-    _set_low_water(pgconn, _LOW_WATER)
+    _set_low_water(pgconn, _LIBPQ_LOW_WATER)
     rows: list[bytes] = []
     size = 0
     for fresh in copy_out(pgconn, _WAIT_S):
         rows += fresh
         size += sum(map(len, fresh))
-        if size >= _BATCH_BYTES:
+        if size >= _BUFFER_BYTES:
             yield Framed.of(rows)
             rows, size = [], 0
     if rows:

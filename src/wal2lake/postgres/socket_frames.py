@@ -67,12 +67,14 @@ class SocketFrames:
         heard: Notices,
         mark: bytes = _XLOG_DATA,
         short: int = _KEEPALIVE_BYTES,
+        buffer_bytes: int = _BUFFER_BYTES,
     ) -> None:
         self._copying = False
         self._pgconn, self._transport = pgconn, transport
         self._fileno = pgconn.socket
         self._heard, self._mark, self._brief = heard, mark, short
-        self._buffer = bytearray(MARGIN + _BUFFER_BYTES + SPAN)
+        self._buffer_bytes = buffer_bytes
+        self._buffer = bytearray(MARGIN + buffer_bytes + SPAN)
         self._at = self._end = MARGIN  # what has come, and was not looked at
         self._wanted = HEAD
         self._pieces: list[Framed] = []
@@ -133,7 +135,7 @@ class SocketFrames:
         rest = self._end - self._at
         if not self.is_full:
             return
-        fresh = bytearray(MARGIN + max(_BUFFER_BYTES, min(self._wanted, 2 * rest) + _ROOM_BYTES) + SPAN)
+        fresh = bytearray(MARGIN + max(self._buffer_bytes, min(self._wanted, 2 * rest) + _ROOM_BYTES) + SPAN)
         fresh[MARGIN : MARGIN + rest] = memoryview(self._buffer)[self._at : self._end]
         self._buffer, self._at, self._end = fresh, MARGIN, MARGIN + rest
 

@@ -1,7 +1,8 @@
 """One Spark job for many items; a Wal2LakeError raised for one comes back as that very error, not as text.
 
-A task of Spark's costs some 50 ms whatever it does, so light items share one; but no more than so many, for one that
-waits keeps those behind it, and all are done again when their process is lost.
+A task of Spark's costs some 50 ms whatever it does, so light items share one; but no more than so many, for all are
+done again when their process is lost. Most of what a light one does is waiting, for a server or a disk: so a task does
+some of its items at once, as long as not too many connections come of it.
 
 An item is some table's, and its text names the table: an exception of any other kind becomes an error of ours that does
 too. What fails the job, after Spark's retries, is the loss of a process.
@@ -12,6 +13,8 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _PACK_BYTES: Final = 32 << 20  # of items' weights
 _LEAST_BYTES: Final = 256 << 10  # what an item counts as at least
 _PACK_ITEMS: Final = 16
+_AT_ONCE: Final = 4  # items of a pack,
+_MOST_AT_ONCE: Final = 16  # and of all packs, unless there are more cores
 _CALLING: Final = "An error occurred while calling"  # py4j's first line, which says nothing
 
 # What Spark says of a Python process of its own that did not come up or went: nothing is wrong with the JVM then. A
@@ -54,9 +59,13 @@ def run_tasks(
 
     def work(pickled: bytes) -> bytes:
         own: list[Item] = pickle.loads(pickled)  # noqa: S301 - written by our own driver below
-        return pickle.dumps([attempt(task, item) for item in own])
+        if len(own) == 1 or at_once == 1:
+            return pickle.dumps([attempt(task, item) for item in own])
+        with ThreadPoolExecutor(at_once, "wal2lake item") as threads:
+            return pickle.dumps(list(threads.map(partial(attempt, task), own)))
 
     context = spark.sparkContext
+    at_once = max(1, min(_AT_ONCE, _MOST_AT_ONCE // context.defaultParallelism))
     packs = [pickle.dumps(pack) for pack in packed(items, context.defaultParallelism)]
     try:
         outcomes = context.parallelize(packs, len(packs)).map(work).collect()
