@@ -20,9 +20,10 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified, split_qualified
 from wal2lake.urls import ObjectUrl, is_object_url, local_path
+from wal2lake.variables import refuse_secrets
 
 Mode = Literal["mirror", "append"]
-FORMATS = ("delta", "parquet")  # of the lake; installed packages may have others
+FORMATS = ("delta", "iceberg", "parquet")  # of the lake; installed packages may have others
 SINK_ENTRY_POINTS = "wal2lake.sinks"
 _DEEPEST = 100  # parts of a Spark setting's name
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -98,7 +99,11 @@ class LogConfig:
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """The target: tables lie at ``<path>/<schema>/<table>``, and keep their past as long as the retention says."""
+    """The target: tables lie at ``<path>/<schema>/<table>``, and keep their past as long as the retention says.
+
+    ``catalog``, ``catalog_properties``: of Iceberg tables, as pyiceberg names them, a secret only as ``$NAME``; without
+    either the lake has a catalog of its own, in its folder.
+    """
 
     path: str = "wal2lake/lake"
     mode: Mode = "mirror"
@@ -107,6 +112,8 @@ class LakeConfig:
     retention_bytes: int = 64 << 20
     min_retention_seconds: int = 600
     deletion_vectors: bool = True
+    catalog: str = ""
+    catalog_properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("retention_seconds", "retention_bytes", "min_retention_seconds"):
@@ -115,6 +122,14 @@ class LakeConfig:
         _one_of(self, "mode", *get_args(Mode))
         if self.format not in FORMATS:
             _one_of(self, "format", *FORMATS, *sorted({point.name for point in entry_points(group=SINK_ENTRY_POINTS)}))
+        refuse_secrets("lake.catalog_properties", self.catalog_properties)
+        if self.format == "iceberg" and is_object_url(self.path) and not (self.catalog or self.catalog_properties):
+            hint = (
+                "Name one in lake.catalog, as pyiceberg's configuration has it, or say it in lake.catalog_properties."
+            )
+            raise ConfigError("Iceberg tables in an object store need a catalog.", hint=hint)
+        if self.format != "iceberg" and (self.catalog or self.catalog_properties):
+            raise ConfigError("lake.catalog is of Iceberg tables, and lake.format is another.")
         if self.format == "parquet" and self.mode == "mirror":
             hint = 'Set lake.mode = "append", or lake.format = "delta".'
             raise ConfigError('lake.format = "parquet" keeps every change as a row, and is no mirror.', hint=hint)

@@ -13,6 +13,7 @@ from wal2lake.errors import ConfigError
 EXTRAS: Final = {
     **dict.fromkeys(("numpy", "pyarrow"), "arrow"),
     **dict.fromkeys(("deltalake", "pyroaring"), "delta"),
+    "pyiceberg": "iceberg",
     **dict.fromkeys(("pandas", "py4j", "pyspark"), "spark"),
     "obstore": "objects",
     "prometheus_client": "metrics",
@@ -29,7 +30,7 @@ _ALONE: Final = {
 }
 
 
-_BESIDE: Final = {"objects"}  # needed by any command, where the settings have it so
+_BESIDE: Final = {"iceberg", "objects"}  # needed by any command, where the settings have it so
 
 
 def missing_extra(error: BaseException, command: str) -> ConfigError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from wal2lake.apply.unify import widens
+from wal2lake.apply.unify import Fill, widens
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.sinks.base import COMMENT, TargetError
 
@@ -30,6 +30,15 @@ def evolved(have: pa.Schema, want: pa.Schema) -> pa.Schema:
                 column=field.name,
             )
     return have
+
+
+def with_values(batch: pa.RecordBatch, values: Fill) -> pa.RecordBatch:
+    """The batch with these values in these of its columns, in each row."""
+    columns = [
+        pa.repeat(values[field.name].cast(field.type), batch.num_rows) if field.name in values else column
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def refuse_case_twins(schema: pa.Schema) -> None:

@@ -24,6 +24,8 @@ from wal2lake.sinks.sink_errors import using_file
 FILE_BYTES: Final = 128 << 20
 ROW_GROUP_ROWS: Final = 1 << 20
 ROW_GROUP_BYTES: Final = 64 << 20
+FIELD_ID: Final = "PARQUET:field_id"  # metadata of a field in Arrow, and an id of the column's in the file
+_ID: Final = FIELD_ID.encode()
 STATISTICS_COLUMNS: Final = 32  # the first ones, as in Delta's own writers
 _THREADS_BYTES: Final = 4 << 20  # of a row group; waking threads for a smaller one costs more than it brings
 _STRING_BOUND: Final = 32  # characters; the same
@@ -181,16 +183,28 @@ def _opened(folder: Folder, path: str) -> pq.ParquetFile:
 
 
 def _row_group(folder: Folder, file: pq.ParquetFile, group: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    own = set(file.schema_arrow.names)
-    columns = [name for name in schema.names if name in own]
+    columns = _columns_there(file, schema)
     if columns:
         large = file.metadata.row_group(group).total_byte_size >= _THREADS_BYTES
         with using_file(folder.uri):
-            rows = file.read_row_group(group, columns=columns, use_threads=large)
+            rows = file.read_row_group(group, columns=list(columns), use_threads=large)
+        rows = rows.rename_columns([columns[name] for name in rows.column_names])
         yield from (align(batch, schema) for batch in rows.to_batches())
     else:
         count = file.metadata.row_group(group).num_rows
         yield pa.RecordBatch.from_arrays([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def _columns_there(file: pq.ParquetFile, schema: pa.Schema) -> dict[str, str]:
+    """The file's names of those of ``schema``'s columns that it has, with the names there.
+
+    Columns that say an id (FIELD_ID) are known by that alone, whatever bears their names.
+    """
+    own = file.schema_arrow
+    ids = {field.metadata[_ID]: field.name for field in own if _ID in (field.metadata or {})}
+    names = {field.name: ids.get(field.metadata[_ID]) if _ID in (field.metadata or {}) else field.name
+             for field in schema}  # fmt: skip
+    return {there: name for name, there in names.items() if there is not None and there in own.names}
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -63,7 +63,7 @@ from wal2lake.sinks.open_tables import OPEN_TABLES, OpenTable
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
 from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
-from wal2lake.sinks.sink_errors import failure
+from wal2lake.sinks.sink_errors import GivenError, failure, marking_given_errors
 
 MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
 PROPERTIES: Final = {"delta.checkpointInterval": str(MAINTAIN_EVERY)}
@@ -122,7 +122,7 @@ class DeltaSink:
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
         """Write durable Parquet files, of which no reader knows until commit_files names them."""
         with self._mapped_errors():
-            return write_data_files(self._folder, _marking_given_errors(batches), schema)
+            return write_data_files(self._folder, marking_given_errors(batches), schema)
 
     def read_files(self, actions: Iterable[FileAction], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of Parquet files of write_files, whether a commit names them by now or not."""
@@ -182,7 +182,7 @@ class DeltaSink:
 
     def merge_pieces(self, pieces: Iterable[Folded | FoldedRows], lsn: int, applied: int) -> bool:
         """``Sink.merge_pieces``: each piece finds the files as those before it have left them, committed or not."""
-        return self._merge(_marking_given_errors(pieces), lsn, applied)
+        return self._merge(marking_given_errors(pieces), lsn, applied)
 
     def _merge(
         self, pieces: Iterator[Folded | FoldedRows], lsn: int, applied: int, converges_lsn: int | None = None
@@ -527,7 +527,7 @@ class DeltaSink:
                 OPEN_TABLES.give_back(self._folder, self._lent)
         except Wal2LakeError:
             raise
-        except _GivenError as error:
+        except GivenError as error:
             assert error.__cause__ is not None
             raise error.__cause__ from None
         except CommitFailedError as error:
@@ -538,17 +538,6 @@ class DeltaSink:
             raise failure(self.uri, error) from error
         finally:
             self._lent = None
-
-
-class _GivenError(Exception):
-    """Whoever made the rows failed, and not the table that they are for; the cause says how."""
-
-
-def _marking_given_errors(given: Iterable[T]) -> Iterator[T]:
-    try:
-        yield from given
-    except Exception as error:
-        raise _GivenError from error
 
 
 def _files(table: DeltaTable) -> pa.Table:

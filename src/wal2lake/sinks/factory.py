@@ -20,6 +20,7 @@ _BOTH: Final = ("mirror", "append")
 _HISTORY: Final = ("append",)
 _SINKS: Final = {
     "delta": ("wal2lake.sinks.delta_opener", "open_delta", _BOTH),
+    "iceberg": ("wal2lake.sinks.iceberg", "IcebergSink", _BOTH),
     "parquet": ("wal2lake.sinks.parquet", "ParquetSink", _HISTORY),
 }
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from wal2lake.errors import RESYNC, SinkError, Wal2LakeError
 from wal2lake.files import Trouble, disk_full, trouble
 from wal2lake.sinks.base import SinkUnavailableError, TargetError
 
+T = TypeVar("T")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 # delta-rs, where it has one
 _BACKTRACE: Final = re.compile(r"\s*(?:stack )?backtrace:.*|\n\s*0: .*", re.IGNORECASE | re.DOTALL)
@@ -47,6 +48,18 @@ def using_file(uri: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise failure(uri, error) from error
+
+
+class GivenError(Exception):
+    """Whoever made the rows failed, and not the table that they are for; the cause says how."""
+
+
+def marking_given_errors(given: Iterable[T]) -> Iterator[T]:
+    """What ``given`` raises leaves it as a GivenError."""
+    try:
+        yield from given
+    except Exception as error:
+        raise GivenError from error
 
 
 def _number(error: Exception) -> int | None:

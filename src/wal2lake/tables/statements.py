@@ -21,7 +21,10 @@ from typing import Final
 from wal2lake.errors import ConfigError
 from wal2lake.names import printable, qualified
 
-_INSTEAD: Final = {"parquet": "Read the tables' folders (docs/parquet.md), or print DuckDB's views: --sql duckdb."}
+_INSTEAD: Final = {
+    "iceberg": "An engine finds them in the catalog: give it the one of lake.catalog (docs/iceberg.md).",
+    "parquet": "Read the tables' folders (docs/parquet.md), or print DuckDB's views: --sql duckdb.",
+}
 
 
 class Dialect(StrEnum):

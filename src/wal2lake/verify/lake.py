@@ -35,8 +35,9 @@ _SESSION = {
     "spark.sql.ansi.enabled": "true",  # decimals print without an exponent, sums never wrap
     "spark.sql.caseSensitive": "true",
     "spark.sql.shuffle.partitions": "1",  # one row per range
+    "spark.sql.parquet.fieldId.read.enabled": "true",  # of columns that say one
 }
-_READ = {
+READ = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",
@@ -65,7 +66,7 @@ class LakeTable:
         _refuse_unreadable(delta)
         schema = json.loads(delta.schema().to_json())
         files = [unquote(uri) for uri in delta.file_uris()]
-        reader = session.read.options(**_READ).schema(StructType.fromJson(schema))
+        reader = session.read.options(**READ).schema(StructType.fromJson(schema))
         self._rows = reader.parquet(*files) if files else session.createDataFrame([], StructType.fromJson(schema))
         marked = pa.table(delta.deletion_vectors().read_all())
         if marked.num_rows:
@@ -75,19 +76,26 @@ class LakeTable:
         self, comparison: Comparison, window: Window, groups: Sequence[Sequence[ComparedColumn]]
     ) -> dict[int, tuple[int, ...]]:
         """Range index → row count, then two sums for each group of columns; empty ranges are left out."""
-        columns = list({column.name: column for group in groups for column in group}.values())
-        place = {column.name: f"c{i}" for i, column in enumerate(columns)}
-        texts = [lake_text(column).alias(place[column.name]) for column in columns]
-        hashes = [F.md5(_row_text([place[c.name] for c in group])).alias(f"h{i}") for i, group in enumerate(groups)]
-        key = _key(comparison)
-        inside = reduce(or_, (_inside(key, *piece) for piece in window.pieces))
-        rows = self._rows.where(inside).select(key.alias("k"), *texts)
-        ranges = rows.select(_bucket(F.col("k"), window.bounds).alias("r"), *hashes).groupBy("r")
-        halves = [half for i in range(len(groups)) for start in (1, 16) for half in _sum_halves(f"h{i}", start)]
-        return {
-            row[0]: (row[1], *(low + (high << 30) for low, high in zip(row[2::2], row[3::2], strict=True)))
-            for row in ranges.agg(F.count("*"), *halves).collect()
-        }
+        return digests_of(self._rows, comparison, window, groups)
+
+
+def digests_of(
+    table: DataFrame, comparison: Comparison, window: Window, groups: Sequence[Sequence[ComparedColumn]]
+) -> dict[int, tuple[int, ...]]:
+    """``LakeTable.digests`` of these rows."""
+    columns = list({column.name: column for group in groups for column in group}.values())
+    place = {column.name: f"c{i}" for i, column in enumerate(columns)}
+    texts = [lake_text(column).alias(place[column.name]) for column in columns]
+    hashes = [F.md5(_row_text([place[c.name] for c in group])).alias(f"h{i}") for i, group in enumerate(groups)]
+    key = _key(comparison)
+    inside = reduce(or_, (_inside(key, *piece) for piece in window.pieces))
+    rows = table.where(inside).select(key.alias("k"), *texts)
+    ranges = rows.select(_bucket(F.col("k"), window.bounds).alias("r"), *hashes).groupBy("r")
+    halves = [half for i in range(len(groups)) for start in (1, 16) for half in _sum_halves(f"h{i}", start)]
+    return {
+        row[0]: (row[1], *(low + (high << 30) for low, high in zip(row[2::2], row[3::2], strict=True)))
+        for row in ranges.agg(F.count("*"), *halves).collect()
+    }
 
 
 def _refuse_unreadable(delta: DeltaTable) -> None:

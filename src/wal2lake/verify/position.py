@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from deltalake import DeltaTable
 
@@ -20,12 +20,13 @@ from wal2lake.changelog.status import seconds_since_heard
 from wal2lake.errors import LogMismatchError
 from wal2lake.lsn import LSN
 
-_LSN_KEY = "wal2lake.lsn"
+LSN_KEY = "wal2lake.lsn"
 _HISTORY = 32  # commits looked at first; four times as many each time that is not enough
 _STATUS_SECONDS = 10.0  # a running process writes its status about once a second
 _POLL_SECONDS = 0.5  # each look reads the newest commits of every table that is behind
 
 Say = Callable[[str], None]
+L = TypeVar("L", bound="Located")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ class TableLocation:
     relation_id: int
     uri: str
 
+    def exists(self) -> bool:
+        """The lake has such a table."""
+        return bool(DeltaTable.is_deltatable(self.uri))
+
     def position(self, lsn: LSN) -> LakePosition | None:
         """None when the lake has no such table."""
         return lake_position(DeltaTable(self.uri), lsn) if DeltaTable.is_deltatable(self.uri) else None
@@ -43,10 +48,6 @@ class TableLocation:
     def at(self, position: LakePosition) -> DeltaTable:
         """The version that ``position`` names."""
         return DeltaTable(self.uri, version=position.version)
-
-
-# Which of some tables still come to where they should be: not one that is left out meanwhile.
-Expected = Callable[[Sequence[TableLocation]], list[TableLocation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,28 @@ class LakePosition:
     passed: bool
 
 
+class Located(Protocol):
+    """A published table, and how far it is in the lake; a TableLocation is one."""
+
+    @property
+    def name(self) -> str:
+        """As schema.name."""
+
+    @property
+    def relation_id(self) -> int:
+        """Its OID in the source."""
+
+    def exists(self) -> bool:
+        """The lake has such a table."""
+
+    def position(self, lsn: LSN) -> LakePosition | None:
+        """None when the lake has no such table."""
+
+
+# Which of some tables still come to where they should be: not one that is left out meanwhile.
+Expected = Callable[[Sequence[L]], list[L]]
+
+
 def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
     """The last version before the first wal2lake commit beyond ``lsn``, as the table is now."""
     limit = _HISTORY
@@ -68,7 +91,7 @@ def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
         commits = _commits(delta, limit)
         version, passed = delta.version(), False
         for commit in commits:
-            applied = LSN.parse(commit[_LSN_KEY]) if _LSN_KEY in commit else None
+            applied = LSN.parse(commit[LSN_KEY]) if LSN_KEY in commit else None
             if applied is not None and applied <= lsn:
                 return LakePosition(version, applied, passed)
             if applied is not None:
@@ -105,7 +128,7 @@ def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:
 
 
 def await_snapshots(
-    log: ChangeLog, tables: Sequence[TableLocation], timeout_s: float, say: Say, expected: Expected = list
+    log: ChangeLog, tables: Sequence[L], timeout_s: float, say: Say, expected: Expected[L] = list
 ) -> None:
     """Wait until the lake has all tables that are expected, as long as something runs and one more comes within
     ``timeout_s``.
@@ -113,7 +136,7 @@ def await_snapshots(
     A table's first version shows its own snapshot, which may be later than one taken before it.
     """
     since, fewest = time.monotonic(), len(tables)
-    while missing := expected([table for table in tables if not DeltaTable.is_deltatable(table.uri)]):
+    while missing := expected([table for table in tables if not table.exists()]):
         if len(missing) < fewest:
             since, fewest = time.monotonic(), len(missing)
         if time.monotonic() - since > timeout_s or not running(log):
@@ -124,11 +147,11 @@ def await_snapshots(
 
 def await_tables(
     log: ChangeLog,
-    tables: Sequence[TableLocation],
+    tables: Sequence[L],
     lsn: LSN,
     timeout_s: float,
     say: Say,
-    expected: Expected = list,
+    expected: Expected[L] = list,
 ) -> tuple[bool, str | None]:
     """Wait until every table that is expected stands at ``lsn``, as long as something runs and moves within
     ``timeout_s``.
@@ -158,14 +181,14 @@ def await_tables(
         time.sleep(_POLL_SECONDS)
 
 
-def _explanation(behind: Sequence[TableLocation], durable: LSN, lsn: LSN) -> str:
+def _explanation(behind: Sequence[Located], durable: LSN, lsn: LSN) -> str:
     where = (
         f"the change log is durable up to {durable} only" if durable < lsn else f"{_names(behind)} did not get there"
     )
     return f"The source was read at {lsn}, but {where}: `wal2lake run` until it has drained, then verify again."
 
 
-def _names(tables: Sequence[TableLocation]) -> str:
+def _names(tables: Sequence[Located]) -> str:
     names = [table.name for table in tables]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

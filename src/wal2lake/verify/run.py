@@ -22,9 +22,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -36,10 +35,10 @@ from wal2lake.errors import ConfigError, PublicationError, RightsError, ServerEr
 from wal2lake.names import qualified, split_qualified
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import connect
-from wal2lake.sinks.folder import table_uri
 from wal2lake.verify.comparison import Comparison, compare_columns
-from wal2lake.verify.lake import LakeTable, lake_types, verify_session
-from wal2lake.verify.position import TableLocation, await_snapshots, await_tables
+from wal2lake.verify.lake import verify_session
+from wal2lake.verify.locations import Location, locate, require_readable, rows_of, types_of
+from wal2lake.verify.position import await_snapshots, await_tables
 from wal2lake.verify.report import TableResult, VerifyReport, uncompared
 from wal2lake.verify.source_snapshot import APPLICATION, SourceSnapshot, TableMovedError, source_snapshot
 from wal2lake.verify.standing import left_out
@@ -96,6 +95,7 @@ def chosen_tables(config: Config, only: Collection[str] | None = None) -> list[P
             "Verify compares rows, and an append-mode lake holds changes instead.",
             hint='It works on lakes with lake.mode = "mirror".',
         )
+    require_readable(config.lake)
     ChangeLog.open(config.log.path)
     with connect(config.source.dsn, application_name=APPLICATION) as connection:
         return _chosen(config, published_tables(connection, config.source.publication), only)
@@ -192,7 +192,7 @@ class _Job:
         except _OF_ONE_TABLE as error:
             return uncompared(*names, snapshot.lsn, " ".join(filter(None, (error.message, error.hint))))
 
-    def _expected(self, tables: Sequence[TableLocation]) -> list[TableLocation]:
+    def _expected(self, tables: Sequence[Location]) -> list[Location]:
         """Those that the pipeline does not leave out by now."""
         pipeline = self.config.pipeline.name
         return [table for table in tables if left_out(self.log, pipeline, *split_qualified(table.name)) is None]
@@ -201,8 +201,7 @@ class _Job:
         """The tables that the lake has, and nothing brings changes of any more; where all were asked for."""
         names = set(map(str, published))
         for namespace, name in () if self.only else known_tables(self.log.storage, self.config.pipeline.name):
-            in_lake = DeltaTable.is_deltatable(table_uri(self.config.lake.path, namespace, name))
-            if qualified(namespace, name) not in names and in_lake:
+            if qualified(namespace, name) not in names and locate(self.config.lake, namespace, name).exists():
                 problem = "it is not in the publication any more; the lake has it as it was then"
                 yield uncompared(namespace, name, snapshot.lsn, problem, "not published")
 
@@ -241,21 +240,19 @@ class _Job:
             position = location.position(snapshot.lsn)
             if position is None or position.version < 0:
                 return None
-            return digest_source(snapshot, self._comparison(table, location.at(position)), self.range_rows)
+            return digest_source(snapshot, self._comparison(table, types_of(location.at(position))), self.range_rows)
 
-    def _locate_all(self, tables: Iterable[PublishedTable]) -> list[TableLocation]:
+    def _locate_all(self, tables: Iterable[PublishedTable]) -> list[Location]:
         return list(map(self._locate, tables))
 
-    def _locate(self, table: PublishedTable) -> TableLocation:
-        return TableLocation(
-            str(table), table.relation_id, table_uri(self.config.lake.path, table.namespace, table.name)
-        )
+    def _locate(self, table: PublishedTable) -> Location:
+        return locate(self.config.lake, table.namespace, table.name, table.relation_id)
 
-    def _comparison(self, table: PublishedTable, delta: DeltaTable) -> Comparison:
+    def _comparison(self, table: PublishedTable, types: Mapping[str, Any]) -> Comparison:
         settings = self.config.pipeline
         own = dict(settings.policies(table.namespace, table.name))
         finite = {column.name for column in table.columns if own.get(column.name, settings.unrepresentable) == "null"}
-        return compare_columns(table, lake_types(delta), finite=finite)
+        return compare_columns(table, types, finite=finite)
 
     @contextmanager
     def _barrier(self, snapshot: SourceSnapshot) -> Iterator[None]:
@@ -283,11 +280,11 @@ class _Job:
             if position is None or position.version < 0:
                 what = "has no such table" if position is None else f"has no version as old as {snapshot.lsn}"
                 return uncompared(table.namespace, table.name, snapshot.lsn, f"the lake {what}")
-            delta = location.at(position)
-            comparison = self._comparison(table, delta)
+            version = location.at(position)
+            comparison = self._comparison(table, types_of(version))
             if digest is None or digest.comparison != comparison:
                 digest = digest_source(snapshot, comparison, self.range_rows)
-            both = TableComparison(snapshot, digest, LakeTable(self.session, delta))
+            both = TableComparison(snapshot, digest, rows_of(self.session, version))
             result = both.run(position.version)
             if both.note is not None:
                 notes.append(both.note)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from wal2lake.verify.comparison import ComparedColumn, Comparison, Piece, Window
-from wal2lake.verify.lake import LakeTable
+from wal2lake.verify.locations import LakeRows
 from wal2lake.verify.report import Key, KeyRange, TableResult
 from wal2lake.verify.source_snapshot import SourceSnapshot, TableMovedError
 from wal2lake.verify.source_table import source_table
@@ -50,7 +50,7 @@ class TableComparison:
     ``note`` says after the run why differing ranges were not narrowed, if so.
     """
 
-    def __init__(self, snapshot: SourceSnapshot, digest: SourceDigest, lake: LakeTable) -> None:
+    def __init__(self, snapshot: SourceSnapshot, digest: SourceDigest, lake: LakeRows) -> None:
         self.note: str | None = None
         self._comparison = digest.comparison
         self._snapshot = snapshot
