@@ -18,8 +18,8 @@ REPORT = Path("build/bench")
 
 ALL = (
     "capture", "capture-memory", "capture-remote", "capture-small", "catch-up", "chaos", "client", "copy", "decode",
-    "docs", "hot", "land", "latency", "memory", "mirror", "mirror-disk", "mirror-scale", "packages", "plugins",
-    "readers", "reorder", "silent", "snapshot", "spill", "streamed", "tables", "types", "uptime", "vectors",
+    "docs", "hot", "iceberg", "land", "latency", "memory", "mirror", "mirror-disk", "mirror-scale", "packages",
+    "plugins", "readers", "reorder", "silent", "snapshot", "spill", "streamed", "tables", "types", "uptime", "vectors",
 )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def _measure(spark: SparkSession, load: Load, given: argparse.Namespace) -> int:
         common.insert_rows(postgres, given.rows)
         common.create_slot(postgres, ORIGIN)
         rounds = iter([prepared(postgres, Path(folder) / str(n), n, "mirror") for n in range(given.rounds)])
-        _change(postgres, load, given.rows)
+        change(postgres, load, given.rows)
         end, rows = committed_end(postgres), int(postgres.psql(f"SELECT count(*) FROM {common.TABLE}"))
         rates = {
             "wal2lake": lambda: load.changes / mirrored(spark, next(rounds), LSN.parse(end), rows),
@@ -77,7 +77,7 @@ def _measure(spark: SparkSession, load: Load, given: argparse.Namespace) -> int:
     return common.judge(f"ratio, {load.name} transactions", ours / baseline, load.bar)
 
 
-def _change(postgres: EmbeddedPostgres, load: Load, rows: int) -> None:
+def change(postgres: EmbeddedPostgres, load: Load, rows: int) -> None:
     """The changes; of each ten, eight update, one inserts behind the last row and one deletes a row of its own."""
     postgres.psql(f"""
         CREATE PROCEDURE change(first bigint, last bigint) LANGUAGE sql AS $$

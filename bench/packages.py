@@ -219,6 +219,24 @@ def _objects(installed: Installed) -> Iterator[str]:
     yield from _ends(installed, _UNREACHED, "log", "list", "--log", place)
 
 
+_LAND = """
+import os
+import pyarrow as pa
+from wal2lake.config import LakeConfig
+from wal2lake.sinks.factory import open_sink
+sink = open_sink(LakeConfig(os.path.abspath("lake"), format="iceberg"), "p", "shop", "item")
+sink.commit_files([], 16, pa.schema([("id", pa.int64())]), None)
+print("applied:", sink.state().applied_lsn)
+"""
+
+
+def _iceberg(installed: Installed) -> Iterator[str]:
+    """A table is made in a catalog of its own."""
+    done = installed.run("python", "-", stdin=_LAND)
+    if "applied: 0/10" not in done.stdout:
+        yield f"an Iceberg table ended with {done.returncode}: {done.stderr[-500:]}"
+
+
 def _metrics(installed: Installed) -> Iterator[str]:
     """A server that is away is a finding of what is served."""
     yield from _serves(
@@ -328,6 +346,7 @@ def _sbom(installed: Installed, out: Path) -> Iterator[str]:
 
 # bench and dev are for who works on wal2lake, and are installed by `make setup`, which knows what to override.
 TRIED: Mapping[str, Callable[[Installed], Iterator[str]]] = {
-    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "objects": _objects, "metrics": _metrics,
+    "core": _core, "libpq": _libpq, "arrow": _arrow, "delta": _delta, "objects": _objects, "iceberg": _iceberg,
+    "metrics": _metrics,
     "ui": _ui, "otel": _otel, "spark": _spark, "all": _all, "demo": _demo, "docs": _docs,
 }  # fmt: skip

@@ -86,6 +86,7 @@ def main(argv: list[str]) -> int:
     """Print what differs, then types by ways; 0 when all are equal, and there are some."""
     parser = argparse.ArgumentParser(prog="python -m bench types", description=__doc__)
     parser.add_argument("--group", default="", help=f"a part of the names of the groups: {_names()}")
+    parser.add_argument("--format", default="delta", choices=("delta", "iceberg"), help="of the lake (%(default)s)")
     chosen = parser.parse_args(argv)
     groups = [group for group in GROUPS if chosen.group in group.name]
     folder = Path(tempfile.mkdtemp(prefix="wal2lake-types-"))
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
             with _server(contrib=contrib) as server:
                 for site in dict.fromkeys(group.site for group in groups if group.contrib == contrib):
                     own = [group for group in groups if group.site == site]
-                    reports[site] = _report(server, folder / str(len(reports)), spark, own)
+                    reports[site] = _report(server, folder / str(len(reports)), spark, own, chosen.format)
     except _NoServer as error:
         print(f"extensions: NOT TESTED, for there is no server that has them: {error}")
         groups = [group for group in groups if group.site in reports]
@@ -143,7 +144,9 @@ def _judge(groups: Sequence[Group], reports: Mapping[Site, VerifyReport]) -> int
     return 1 if wrong or not found else 0
 
 
-def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups: Sequence[Group]) -> VerifyReport:
+def _report(
+    server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups: Sequence[Group], kind: str
+) -> VerifyReport:
     """All groups of the same settings and server, in a database of their own, on each of their ways, compared."""
     database = f"types_{folder.name}"
     server.psql(f"CREATE DATABASE {database}")
@@ -151,7 +154,7 @@ def _report(server: EmbeddedPostgres, folder: Path, spark: SparkSession, groups:
     config = Config(
         source=SourceConfig(dsn=dsn, publication="pub", slot="types"),
         log=LogConfig(path=str(folder / "log")),
-        lake=LakeConfig(path=str(folder / "lake")),
+        lake=LakeConfig(path=str(folder / "lake"), format=kind),
         pipeline=PipelineConfig(unrepresentable=groups[0].policy, unbounded_numeric=groups[0].numeric),
     )
     with psycopg.connect(dsn, autocommit=True, options="-c synchronous_commit=on -c timezone=UTC") as connection:

@@ -1,7 +1,9 @@
 """Iceberg by pyiceberg: every commit is a compare-and-swap of the catalog's, on the snapshot whose LSN was read before.
 
 The LSN, the pipeline and what else is noted stand in the snapshot's own summary, so they come and go with its rows. A
-snapshot of somebody else's (another engine's compaction) says nothing of it: its nearest ancestor of ours does.
+snapshot of somebody else's (another engine's compaction) says nothing of it: its nearest ancestor of ours does. Where
+that has been expired, a property of the table says it, which the same commit has set and a roll-back would not take
+back; so it counts in no other case.
 pyiceberg would try a lost race again on top of the winner; that is switched off, since the winner may have been this
 very batch. A commit whose answer is an error may be there all the same: the LSN that is read back tells a lost answer
 from a conflict.
@@ -15,6 +17,7 @@ Source: Iceberg, "Table Spec", "Snapshots", "Optimistic Concurrency".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -63,6 +66,8 @@ LSN_KEY: Final = "wal2lake.lsn"
 PLAN: Final = "wal2lake.plan"
 CONVERGES: Final = "wal2lake.converges"
 _NOTED: Final = (PIPELINE, LSN_KEY, PLAN, CONVERGES)
+_LAST: Final = "wal2lake.last"
+_SNAPSHOT: Final = "snapshot"
 _PROPERTIES: Final = {
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -95,8 +100,10 @@ class IcebergSink:
             return None if table is None else self._state(table)
 
     def is_gone(self) -> bool:
-        """``Sink.is_gone``; a table of which the metadata are gone is none, whatever the catalog says."""
-        return Folder(self.uri).lacks("metadata")
+        """``Sink.is_gone``; a table of which the metadata are gone is none, whatever the lake's own catalog says. Of
+        another they may lie elsewhere."""
+        own = not (self._lake.catalog or self._lake.catalog_properties)
+        return own and Folder(self.uri).lacks("metadata")
 
     def count_rows(self) -> int:
         """``Sink.count_rows``, by what the newest snapshot says of itself."""
@@ -278,20 +285,19 @@ class IcebergSink:
 
     def _noted(self, table: Table) -> Said:
         """What our last commit said that the table's rows come from."""
-        snapshot = table.current_snapshot()
-        while snapshot is not None:
+        snapshot, said = table.current_snapshot(), Said()
+        while snapshot is not None and PIPELINE not in said:
             said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if PIPELINE in said:
-                if said[PIPELINE] != self.pipeline:
-                    break
-                return {name: said[name] for name in _NOTED if name in said}
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
-        raise TargetError(
-            f"No snapshot of the Iceberg table at {self.uri} is of pipeline {self.pipeline!r}: either it did not make"
-            " the table, or others have committed to it and expired all of its snapshots.",
-            hint=f"{_NOT_OURS} Where it is its own: {RESYNC}",
-        )
+        if PIPELINE not in said:
+            with reading_metadata(self.uri):
+                last: Said = json.loads(table.properties.get(_LAST, "{}"))
+                said = last if last and table.snapshot_by_id(int(last[_SNAPSHOT])) is None else {}
+        if said.get(PIPELINE) != self.pipeline:
+            raise TargetError(f"Pipeline {self.pipeline!r} did not make the Iceberg table at {self.uri}.",
+                              hint=_NOT_OURS)  # fmt: skip
+        return {name: said[name] for name in _NOTED if name in said}
 
     def _state(self, table: Table) -> SinkState:
         said = self._noted(table)
@@ -414,6 +420,7 @@ class IcebergSink:
                 files.append_data_file(data_file(action, f"{self._folder.uri}/{action.path}", schema, columns, spec_id))
             for file in gone:
                 files.delete_data_file(file)
+        transaction.set_properties({_LAST: json.dumps({**said, _SNAPSHOT: str(files.snapshot_id)})})
 
     @contextmanager
     def _landing(self, lsn: LSN | None, written: Collection[str]) -> Iterator[None]:
