@@ -8,7 +8,7 @@ import re
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -25,6 +25,7 @@ class S3Server:
 
     def __init__(self) -> None:
         self._app = DomainDispatcherApplication(create_backend_app)
+        self._putting = threading.Lock()
         self.requests: list[tuple[str, str]] = []
         self.fault: Callable[[str, str], Fault | None] = lambda method, path: None
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -64,7 +65,7 @@ class S3Server:
         self.requests.append((method, path if path != f"/{BUCKET}" else f"?{environ['QUERY_STRING']}"))
         fault = self.fault(method, path)
         if fault == "lost":
-            list(self._app(environ, lambda *_: lambda _: None))
+            list(self._done(environ, lambda *_: lambda _: None))
         if fault == "unconditional":
             environ.pop("HTTP_IF_NONE_MATCH", None), environ.pop("HTTP_IF_MATCH", None)
             fault = None
@@ -76,5 +77,10 @@ class S3Server:
             text = f"<Error><Code>{_CODES[fault]}</Code><AWSAccessKeyId>{key}</AWSAccessKeyId></Error>".encode()
             start("403 Forbidden", [("Content-Length", str(len(text)))])
             return [text]
-        answer: Iterable[bytes] = self._app(environ, start)
-        return answer
+        return self._done(environ, start)
+
+    def _done(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """One PUT after another: moto looks at a condition first, and puts then."""
+        with self._putting if environ["REQUEST_METHOD"] == "PUT" else nullcontext():
+            answer: Iterable[bytes] = self._app(environ, start)
+            return answer
