@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipeline.conftest import LocalJobs
+from wal2lake.columnar.framing import Framed
 from wal2lake.config import Config
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.snapshots import Snapshots
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable
 from wal2lake.postgres.catalog_rows import CatalogRows
+from wal2lake.tables.chunk_copy import one_large_at_a_time
 from wal2lake.tables.chunks import mirror_key, plan_chunks, plan_snapshot, still_holds
 from wal2lake.tables.table import Tables
 
@@ -91,3 +94,20 @@ def test_only_rows_with_a_key_go_on_under_a_later_rounds_plan(
         snapshots.plan(known, table, "heap", ROWS)
         plans.append(known.plan.plan_id)
     assert (plans[0] == plans[1]) is kept
+
+
+def test_of_large_chunks_threads_read_one_at_a_time() -> None:
+    """Whatever their heap's size said: the second waits where it becomes one, until the first is through."""
+    piece = Framed.of([bytes(6 << 20)])
+    first, second = (one_large_at_a_time(iter([piece] * 3)) for _ in range(2))
+    light = one_large_at_a_time(iter([piece]))
+    assert (next(first), next(first), next(second)) == (piece, piece, piece)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(lambda: next(second))
+        assert list(light) == [piece]
+        with pytest.raises(TimeoutError):
+            waiting.result(0.05)
+        assert list(first) == [piece]
+        assert waiting.result(10) is piece
+    second.close()
+    assert len(list(one_large_at_a_time(iter([piece] * 3)))) == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.changelog.conftest import flushed_paths
 from wal2lake.changelog.documents import write_document
 from wal2lake.changelog.local import LocalStorage
 from wal2lake.changelog.tables import known_tables
@@ -137,3 +138,17 @@ def test_a_table_that_is_forgotten_is_known_until_all_of_it_is_gone(
     assert (len(removed), removed[-1]) == (2, "state.json")
     assert known_tables(LocalStorage(tmp_path), "p") == []
     folder.write(TableState())
+
+
+def test_folders_are_flushed_once_for_a_new_table_and_no_more(
+    folder: TableFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = flushed_paths(monkeypatch)
+    folder.write(TableState("data_copy", plan=PLAN))
+    own = tmp_path / folder.documents.folder
+    assert {tmp_path, own.parent, own} <= set(flushed)
+    assert len(flushed) <= 9
+    flushed.clear()
+    folder.write(TableState("ready"))
+    TableFolder(tmp_path, "p", "shop", "item").read()
+    assert flushed[1:] == [own]  # behind the file itself

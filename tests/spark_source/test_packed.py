@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from wal2lake.spark.jobs import packed
+from wal2lake.spark.jobs import items_at_once, packed
 
 
 @dataclass
@@ -39,3 +39,8 @@ def test_light_items_are_packed_in_order(weights: list[int], cores: int, expecte
 
 def test_what_says_no_weight_has_a_task_to_itself() -> None:
     assert packed(["a", "b", "c"], 2) == [["a"], ["b"], ["c"]]
+
+
+@pytest.mark.parametrize(("cores", "items"), [(1, 4), (2, 4), (4, 4), (5, 3), (8, 2), (16, 1), (64, 1)])
+def test_the_more_cores_the_fewer_items_at_once(cores: int, items: int) -> None:
+    assert items_at_once(cores) == items

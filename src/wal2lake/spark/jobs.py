@@ -65,13 +65,18 @@ def run_tasks(
             return pickle.dumps(list(threads.map(partial(attempt, task), own)))
 
     context = spark.sparkContext
-    at_once = max(1, min(_AT_ONCE, _MOST_AT_ONCE // context.defaultParallelism))
+    at_once = items_at_once(context.defaultParallelism)
     packs = [pickle.dumps(pack) for pack in packed(items, context.defaultParallelism)]
     try:
         outcomes = context.parallelize(packs, len(packs)).map(work).collect()
     except (PySparkException, Py4JError) as error:
         raise spark_lost(error) from error
     return [result for pack in outcomes for result in pickle.loads(pack)]  # noqa: S301 - written by our own task above
+
+
+def items_at_once(cores: int) -> int:
+    """How many items of one pack are worked on at once."""
+    return max(1, min(_AT_ONCE, _MOST_AT_ONCE // cores))
 
 
 def packed(items: Sequence[Item], cores: int) -> list[list[Item]]:

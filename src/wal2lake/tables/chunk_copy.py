@@ -6,11 +6,12 @@ task makes sure, under COPY's own lock, that this very table was read, and not r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -29,6 +30,9 @@ from wal2lake.tables.landing import target_schema
 from wal2lake.tables.state import Chunk, DoneChunk, SnapshotPlan
 from wal2lake.tables.table_folder import TableFolder
 from wal2lake.tables.target import Target
+
+_LARGE_BYTES: Final = 8 << 20
+_LARGE: Final = threading.Lock()
 
 
 class TableChangedError(Wal2LakeError):
@@ -67,10 +71,10 @@ def copy_chunk(task: CopyTask) -> int:
     columns = columns_as_read(task.table, task.target.text_columns, task.target.types)
     blocks = task.chunk.block_from, task.chunk.block_to
     unchanged, patience = partial(_require_read, task), task.lock_timeout_s
-    pieces = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
-    batches = (batch for rows in pieces for batch in decode_rows(rows, schema, task.target, task.lsn))
+    read = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
     try:
-        with reading_table(task.table):
+        with reading_table(task.table), closing(one_large_at_a_time(read)) as pieces:
+            batches = (batch for rows in pieces for batch in decode_rows(rows, schema, task.target, task.lsn))
             actions = task.target.sink().write_files(batches, target_schema(schema, task.target))
     except (RightsError, ServerError) as error:
         _require_unchanged(task, error)
@@ -84,6 +88,18 @@ def copy_chunk(task: CopyTask) -> int:
     folder = TableFolder(task.log, task.pipeline, task.table.namespace, task.table.name)
     folder.finish_chunk(task.plan.plan_id, chunk)
     return chunk.rows
+
+
+def one_large_at_a_time(pieces: Iterator[Framed]) -> Generator[Framed]:
+    """The pieces of a chunk, of those of other threads in turn once they are many: heap blocks, by which a chunk is
+    taken for a light one, do not count what is stored out of line."""
+    size = 0
+    with ExitStack() as alone:
+        for piece in pieces:
+            before, size = size, size + int(piece.ends[-1] - piece.begins[0])
+            if before <= _LARGE_BYTES < size:
+                alone.enter_context(_LARGE)
+            yield piece
 
 
 def _require_read(task: CopyTask, connection: Connection) -> None:
