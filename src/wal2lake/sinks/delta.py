@@ -294,7 +294,8 @@ class DeltaSink:
             table.create_checkpoint()
             stem = f"_delta_log/{table.version():020d}"
             self._folder.sync([f"{stem}.checkpoint.parquet", "_delta_log/_last_checkpoint"])
-        if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+        configuration = table.metadata().configuration
+        if configuration.get("delta.enableExpiredLogCleanup") != "false" and past.has_expired_log(configuration):
             table.cleanup_metadata()
 
     def _open(self) -> DeltaTable | None:

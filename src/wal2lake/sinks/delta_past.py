@@ -68,6 +68,11 @@ class Past:
                 changes[name] = seconds
         return changes
 
+    def has_expired_log(self, configuration: Mapping[str, str | None]) -> bool:
+        """Whether delta-rs would find something of the log to delete, for which it looks through all of it."""
+        kept_s = interval_seconds(configuration.get(LOG) or "")
+        return kept_s is None or any(file.since < self.now - kept_s for file in self.log)
+
 
 def kept_seconds(uri: str, configuration: Mapping[str, str | None]) -> int:
     """For how long the table says that it keeps its removed files, as delta-rs understands it."""
