@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from wal2lake.errors import ConfigError
+from wal2lake.lakes import Lake
 from wal2lake.names import qualified, split_qualified
 from wal2lake.urls import ObjectUrl, is_object_url, local_path
 from wal2lake.variables import refuse_secrets
@@ -101,6 +102,8 @@ class LogConfig:
 class LakeConfig:
     """The target: tables lie at ``<path>/<schema>/<table>``, and keep their past as long as the retention says.
 
+    ``path``: a folder, or the URL of an object store; ``options`` of that, as in [log], which those in the URL join.
+    ``local_path``: where, beside a URL, this machine keeps the tables' key indexes, which nobody misses.
     ``catalog``, ``catalog_properties``: of Iceberg tables, as pyiceberg names them, a secret only as ``$NAME``; without
     either the lake has a catalog of its own, in its folder.
     """
@@ -114,8 +117,17 @@ class LakeConfig:
     deletion_vectors: bool = True
     catalog: str = ""
     catalog_properties: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    local_path: str = "wal2lake/local"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "path", local_path(self.path))
+        if self.format == "delta":
+            object.__setattr__(self, "options", dict((place := Lake.at(self.path, self.options)).options))
+            object.__setattr__(self, "path", place.uri)
+        elif self.options:
+            hint = "Those of Iceberg's store are in lake.catalog_properties, as pyiceberg names them (s3.region)."
+            raise ConfigError("lake.options are of Delta tables, and lake.format is another.", hint=hint)
         for name in ("retention_seconds", "retention_bytes", "min_retention_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"lake.{name} must be 0 or greater.")
@@ -137,6 +149,11 @@ class LakeConfig:
             hint = "Set lake.path to a folder, or lake.format to delta."
             message = 'lake.format = "parquet" puts batches in place by renames, which an object store has not.'
             raise ConfigError(message, hint=hint)
+
+    @property
+    def place(self) -> Lake:
+        """Where it lies, and how that is reached."""
+        return Lake(self.path, tuple(sorted(self.options.items())))
 
 
 @dataclass(frozen=True)
@@ -417,7 +434,9 @@ def _absolute(config: Config, base: Path) -> Config:
     return replace(
         config,
         log=replace(config.log, path=_resolve(config.log.path, base), local_path=_resolve(config.log.local_path, base)),
-        lake=replace(config.lake, path=_resolve(config.lake.path, base)),
+        lake=replace(
+            config.lake, path=_resolve(config.lake.path, base), local_path=_resolve(config.lake.local_path, base)
+        ),
     )
 
 
@@ -427,10 +446,15 @@ def _resolve(path: str, base: Path) -> str:
 
 def _require_apart(log: str, lake: str) -> None:
     """A schema may have the name of any folder of the log's, and what deletes one of the two would delete the other."""
-    if is_object_url(log) or is_object_url(lake):
+    if is_object_url(log) != is_object_url(lake):
         return
-    folders = {os.path.realpath(log), os.path.realpath(lake)}
-    if os.path.commonpath(folders) in folders:
+    if is_object_url(log):
+        log, lake = ObjectUrl.parse(log).where, lake.rstrip("/")
+        alike = f"{lake}/".startswith(f"{log}/") or f"{log}/".startswith(f"{lake}/")
+    else:
+        folders = {os.path.realpath(log), os.path.realpath(lake)}
+        alike = os.path.commonpath(folders) in folders
+    if alike:
         raise ConfigError(
             f"log.path ({log}) and lake.path ({lake}) are one folder, or one lies in the other.",
             hint="Give each a folder of its own, side by side.",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from tests.documents.shown import on_page, ran
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
+from wal2lake.lakes import Lake, Place
 
 
 def _write(folder: Path, text: str) -> Path:
@@ -138,9 +141,48 @@ def test_the_options_of_an_object_store_become_part_of_its_url(tmp_path: Path, m
     assert (local.path, local.folder) == (f"{tmp_path}/a b",) * 2
 
 
+def test_a_lake_in_an_object_store_is_a_place_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "wal2lake.toml"
+    path.write_text(
+        '[lake]\npath = "s3://bucket/a/lake?region=eu"\noptions = {allow_http = true, secret_access_key = "${MINE}"}\n'
+    )
+    lake = Config.load(path).lake
+    assert lake.path == lake.place.uri == "s3://bucket/a/lake"
+    assert dict(lake.place.options) == {"allow_http": "true", "region": "eu", "secret_access_key": "${MINE}"}
+    assert Config.from_dict(json.loads(json.dumps(asdict(Config.load(path))))).lake == lake
+    assert lake.place.table("shop", "a b") == Place("s3://bucket/a/lake/shop/a~20b", lake.place.options)
+    assert Path(lake.local_path) == tmp_path / "wal2lake/local"
+    monkeypatch.setenv("MINE", "canary")
+    assert (lake.place.storage_options() or {})["secret_access_key"] == "canary"
+    assert "canary" not in repr(lake) + repr(lake.place) + str(lake.place.url)
+    assert b"canary" not in pickle.dumps(lake.place)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[lake]\noptions = {region = "eu"}', "lake.options are of an object store, and lake.path is a folder"),
+        ('[lake]\npath = "s3://b/l"\noptions = {token = "canary"}', "lake.options.token is a secret"),
+        ('[lake]\npath = "s3://b/l"\noptions = {endpoint = "http://me:canary@x"}', "lake.options.endpoint is a secret"),
+        ('[lake]\npath = "s3://me:canary@b/l"', "lake.path is a s3:// URL that is more"),
+        ('[lake]\npath = "ftp://b/l"', "lake.path begins with ftp://"),
+        ('[lake]\npath = "s3://b/a b%25"', "lake.path has characters"),
+        ('[log]\npath = "s3://b/x?region=eu"\n[lake]\npath = "s3://b/x/lake"', "one lies in the other"),
+        ('[log]\npath = "s3://b/x/log"\n[lake]\npath = "s3://b/x"', "one lies in the other"),
+    ],
+)
+def test_a_lake_that_is_no_place_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        Config.load(_write(tmp_path, text))
+    assert "canary" not in str(caught.value)
+
+
 @pytest.mark.documents
 def test_the_settings_of_a_page_are_settings(tmp_path: Path) -> None:
     (block,) = on_page("docs/object-store.md", "toml")
     path = _write(tmp_path, block.text)
-    assert Config.load(path).log.path == ("s3://my-bucket/shop/log?region=eu-west-1&secret_access_key=$SHOP_LOG_SECRET")
+    config = Config.load(path)
+    assert config.log.path == "s3://my-bucket/shop/log?region=eu-west-1&secret_access_key=$SHOP_LOG_SECRET"
+    options = (("region", "eu-west-1"), ("secret_access_key", "${SHOP_LAKE_SECRET}"))
+    assert config.lake.place == Lake("s3://my-bucket/shop/lake", options)
     ran(block)

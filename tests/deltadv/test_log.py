@@ -16,8 +16,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from wal2lake.deltadv.bitmap import VectorError, marked
-from wal2lake.deltadv.log import DataFile, LiveFiles, commit, data_files, feature_actions
+from wal2lake.deltadv.log import DataFile, LiveFiles, commit_file, data_files, feature_actions
 from wal2lake.deltadv.vectors import read_vector, write_vectors
+from wal2lake.files import create
 
 ROWS = 100
 
@@ -46,6 +47,11 @@ def enabling(table: DeltaTable) -> list[dict[str, Any]]:
 def said(files: dict[str, DataFile]) -> dict[str, Any]:
     """What a checkpoint and the commits say alike."""
     return {path: (of.rows, of.vector) for path, of in files.items()}
+
+
+def commit(folder: Path, version: int, actions: list[dict[str, Any]]) -> bool:
+    name, data = commit_file(version, actions)
+    return create(folder / name, data)
 
 
 def mark(folder: Path, positions: list[int]) -> None:

@@ -160,7 +160,9 @@ class Site:
         return sorted((tuple(row.values()) for row in self.lake_table(table).to_pylist()), key=repr)
 
     def lake_table(self, table: str) -> pa.Table:
-        return DeltaTable(f"{self.config.lake.path}/{table.replace('.', '/')}").to_pyarrow_table()
+        place = self.config.lake.place.table(*table.split("."))
+        found = DeltaTable(place.uri, storage_options=place.storage_options())
+        return found.to_pyarrow_table() if place.is_local else pa.table(found.scan())  # which lets the store answer
 
     def log(self) -> ChangeLog:
         return ChangeLog.open(self.config.log.path)

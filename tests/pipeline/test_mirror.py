@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
-from wal2lake.sinks.folder import table_uri
+from wal2lake.lakes import table_uri
 from wal2lake.tables.asking import ask
 
 pytestmark = pytest.mark.server

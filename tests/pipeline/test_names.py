@@ -6,8 +6,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.pipeline.conftest import Site
+from wal2lake.lakes import table_uri
 from wal2lake.names import qualified
-from wal2lake.sinks.folder import table_uri
 from wal2lake.tables.asking import ask
 from wal2lake.tables.listing import list_tables
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from tests.apply.build import Event
 from tests.sinks.test_delta import ROWS, SCHEMA, as_table, folded, land, read
-from wal2lake.sinks import commit_log
+from wal2lake.sinks import folder
 from wal2lake.sinks.base import SinkConflictError, TargetError
 from wal2lake.sinks.delta import DeltaSink
 
@@ -35,7 +35,7 @@ def filled(sink: DeltaSink) -> DeltaSink:
 
 def interpose(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
     """Have ``rival`` act once, right before the next commit, whoever makes it."""
-    delta, ours = DeltaTable.create_write_transaction, commit_log.commit
+    delta, ours = DeltaTable.create_write_transaction, folder.create
     acts = [rival]
 
     def by_delta(self: DeltaTable, *args: Any, **options: Any) -> None:
@@ -51,7 +51,7 @@ def interpose(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> N
         return ours(*args)
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", by_delta)
-    monkeypatch.setattr(commit_log, "commit", by_us)
+    monkeypatch.setattr(folder, "create", by_us)
 
 
 @pytest.mark.parametrize("what", ["merge", "append", "evolve", "maintain"])
@@ -82,7 +82,7 @@ def test_an_end_at_the_commit_leaves_it_made_or_not(
     filled: DeltaSink, monkeypatch: pytest.MonkeyPatch, behind: bool, killed: bool
 ) -> None:
     """Killed: nothing is tidied up. What was applied is applied once, and what was not is applied again."""
-    real = commit_log.commit
+    real = folder.create
 
     def dies(*args: Any) -> Any:
         if behind:
@@ -91,7 +91,7 @@ def test_an_end_at_the_commit_leaves_it_made_or_not(
 
     batch = folded(Event("I", (50, "a", "b", "c")), Event("D", old=(4, None, None, None)))
     with monkeypatch.context() as patch:
-        patch.setattr(commit_log, "commit", dies)
+        patch.setattr(folder, "create", dies)
         if killed:
             patch.setattr("wal2lake.sinks.folder.Folder.remove", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):

@@ -25,11 +25,11 @@ from tests.apply.build import INT8, TEXT, TIMESTAMP, Event, Row, U, changes, tab
 from tests.apply.test_fold import ITEM, NOTE, PAIR, counted, histories, model, rows_of
 from wal2lake.apply.fold import Folded, fold, fold_rows
 from wal2lake.errors import LogFullError, SchemaChangeError, SinkError
+from wal2lake.lakes import table_uri
 from wal2lake.sinks import datafiles
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkUnavailableError, TargetError
 from wal2lake.sinks.delta import DeltaSink
 from wal2lake.sinks.delta_statistics import statistics_json
-from wal2lake.sinks.folder import table_uri
 
 SCHEMA = ITEM.arrow_schema
 ROWS = [(i, f"name {i}", f"doc {i}", None) for i in range(10)]

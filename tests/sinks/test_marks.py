@@ -301,8 +301,8 @@ STEPS: dict[str, tuple[str, bool]] = {
     "amid an index": ("wal2lake.sinks.key_index._checksum", False),
     "behind an index": ("wal2lake.sinks.key_indexes.write_index", True),
     "before the vectors": ("wal2lake.sinks.commit_log.write_vectors", False),
-    "before the commit": ("wal2lake.sinks.commit_log.commit", False),
-    "behind the commit": ("wal2lake.sinks.commit_log.commit", True),
+    "before the commit": ("wal2lake.sinks.folder.create", False),
+    "behind the commit": ("wal2lake.sinks.folder.create", True),
 }
 
 

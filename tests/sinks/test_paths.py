@@ -12,8 +12,8 @@ from tests.apply.build import Event
 from tests.sinks.test_delta import ROWS, as_table, folded, land, read
 from wal2lake.apply.fold import Folded
 from wal2lake.errors import SinkError
+from wal2lake.lakes import table_uri
 from wal2lake.sinks.delta import DeltaSink
-from wal2lake.sinks.folder import table_uri
 
 
 def test_names_of_any_kind(tmp_path: Path) -> None:

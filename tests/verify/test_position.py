@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
 from wal2lake.capture.frames import without_headers
 from wal2lake.changelog.format import LogIdentity
@@ -17,10 +17,11 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.config import Config, LakeConfig
 from wal2lake.errors import ConfigError
+from wal2lake.lakes import Place
 from wal2lake.lsn import LSN
 from wal2lake.testing.stream import ScriptedStream, insert, relation
 from wal2lake.verify import verify
-from wal2lake.verify.position import LakePosition, TableLocation, await_tables, lake_position, log_touches, running
+from wal2lake.verify.position import LakePosition, TableLocation, await_tables, log_touches, running
 
 OTHER = 16999
 
@@ -28,6 +29,10 @@ OTHER = 16999
 def _commit(uri: Path, lsn: int | None) -> None:
     stamp = CommitProperties() if lsn is None else CommitProperties({"wal2lake.lsn": str(LSN(lsn))})
     write_deltalake(str(uri), pa.table({"id": [1]}), mode="append", commit_properties=stamp)
+
+
+def position_at(uri: Path, lsn: int) -> LakePosition | None:
+    return TableLocation("public.t", 16384, Place(str(uri))).position(LSN(lsn))
 
 
 @pytest.mark.parametrize(
@@ -45,24 +50,14 @@ def test_the_version_for_an_lsn_is_the_last_before_a_commit_beyond_it(
 ) -> None:
     for applied in (10, 20, None, 30, None):
         _commit(tmp_path / "t", applied)
-    assert lake_position(DeltaTable(str(tmp_path / "t")), LSN(lsn)) == expected
+    assert position_at(tmp_path / "t", lsn) == expected
 
 
 def test_a_long_history_is_searched_to_its_end(tmp_path: Path) -> None:
     _commit(tmp_path / "t", 10)
     for _ in range(40):
         _commit(tmp_path / "t", None)
-    assert lake_position(DeltaTable(str(tmp_path / "t")), LSN(99)) == LakePosition(40, LSN(10), False)
-
-
-@pytest.mark.parametrize(("lsn", "version"), [(10, 0), (20, 1), (30, 2), (40, 3)])
-def test_commits_since_the_table_was_opened_do_not_shift_the_versions(tmp_path: Path, lsn: int, version: int) -> None:
-    for applied in (10, 20):
-        _commit(tmp_path / "t", applied)
-    opened = DeltaTable(str(tmp_path / "t"))
-    for applied in (30, 40):
-        _commit(tmp_path / "t", applied)
-    assert lake_position(opened, LSN(lsn)) == LakePosition(version, LSN(lsn), lsn < 40)
+    assert position_at(tmp_path / "t", 99) == LakePosition(40, LSN(10), False)
 
 
 @dataclass
@@ -95,7 +90,7 @@ class Pipeline:
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     stream = ScriptedStream()
     with _writer(tmp_path / "log", stream) as writer:
-        yield Pipeline(tmp_path, stream, writer, TableLocation("public.t", 16384, str(tmp_path / "t")))
+        yield Pipeline(tmp_path, stream, writer, TableLocation("public.t", 16384, Place(str(tmp_path / "t"))))
 
 
 @contextmanager

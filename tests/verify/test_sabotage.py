@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tests.deltadv.test_log import mark
 from tests.verify.lakes import BOOL, DOUBLE, FLOAT, INT32, INT64, STRING, UTC_US, Row, Shop
 from wal2lake.errors import VerifyError
+from wal2lake.lakes import Place
 from wal2lake.testing.embedded import EmbeddedPostgres
 from wal2lake.verify import KeyRange, TableResult, VerifyReport, verify
 from wal2lake.verify.lake import LakeTable, verify_session
@@ -196,4 +197,4 @@ def test_reading_refuses_partition_columns(shop: Shop, spark: SparkSession) -> N
     uri = shop.uri("partitioned")
     write_deltalake(uri, pa.table({"id": [1], "day": ["a"]}), partition_by="day")
     with pytest.raises(VerifyError, match="partition columns"):
-        LakeTable(verify_session(spark), DeltaTable(uri))
+        LakeTable(verify_session(spark), DeltaTable(uri), Place(uri))

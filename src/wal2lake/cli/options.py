@@ -42,7 +42,7 @@ _SHARED: dict[str, Any] = {
     "publication": Annotated[str | None, _option("The publication to read.", "--publication")],
     "slot": Annotated[str | None, _option("The logical replication slot.", "--slot")],
     "log": Annotated[str | None, _option("The change log's folder, or its URL in an object store.", "--log")],
-    "lake": Annotated[str | None, _option("The folder of the Delta tables.", "--lake")],
+    "lake": Annotated[str | None, _option("The folder of the Delta tables, or its URL in an object store.", "--lake")],
     "settings": Annotated[
         list[str] | None, _option("Any setting SECTION.KEY=VALUE of the file; may be repeated.", "--set")
     ],

@@ -53,7 +53,9 @@ def init(
     dsn: Annotated[str, typer.Option(help="libpq's connection string of the source.")] = "",
     publication: Annotated[str, typer.Option(help="The publication to read.")] = "wal2lake",
     slot: Annotated[str, typer.Option(help="The replication slot to make.")] = "wal2lake",
-    lake: Annotated[str, typer.Option(help="The folder of the Delta tables.")] = LakeConfig.path,
+    lake: Annotated[
+        str, typer.Option(help="The folder of the Delta tables, or its URL in an object store.")
+    ] = LakeConfig.path,
     log: Annotated[str, typer.Option(help="The change log's folder, or its URL in an object store.")] = LogConfig.path,
     force: Annotated[bool, typer.Option(help="Overwrite the file if it is there.")] = False,
 ) -> None:

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from wal2lake.deltadv.bitmap import VectorError
 from wal2lake.deltadv.vectors import Vector
-from wal2lake.files import create
 
 FEATURE: Final = "deletionVectors"
 ENABLED: Final = "delta.enableDeletionVectors"
@@ -202,10 +201,10 @@ def feature_actions(
     return said
 
 
-def commit(table: Path, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Put ``version`` into the log of the table in the local folder ``table`` if it is absent, durably; else False.
+def commit_file(version: int, actions: Iterable[Mapping[str, Any]]) -> tuple[str, bytes]:
+    """The file that makes ``version`` of a table when it is put into its folder where none of that name is, durably.
 
-    The files that the actions name must be durable. Raises OSError.
+    The files that the actions name must be durable.
     """
     lines = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
-    return create(table / "_delta_log" / f"{version:020d}.json", lines.encode())
+    return f"_delta_log/{version:020d}.json", lines.encode()

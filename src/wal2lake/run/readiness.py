@@ -1,6 +1,6 @@
 """Whether this machine can run the pipeline: modules, Java, folders and room; `check` says it beside the server's part.
 
-Nothing is written to find that out, but for an object that is deleted again.
+Nothing is written to find that out, but for what is deleted again from an object store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def readiness(config: Config, source_bytes: int | None) -> list[Finding]:
         *_java(),
         *_format(config),
         *_folders(config),
-        *_object_store(config),
+        *_log_in_store(config),
+        *_lake_in_store(config),
         *_room(config, source_bytes),
     ]
 
@@ -103,7 +104,7 @@ def _folders(config: Config) -> Iterator[Finding]:
             yield Finding(name, "error", f"{there} {reason}, so {setting} = {folder} cannot be used.")
 
 
-def _object_store(config: Config) -> Iterator[Finding]:
+def _log_in_store(config: Config) -> Iterator[Finding]:
     """It can only be tried: an object is written, written over under a condition, read and deleted."""
     if not is_object_url(config.log.path):
         return
@@ -120,6 +121,30 @@ def _object_store(config: Config) -> Iterator[Finding]:
         yield Finding("object_store", "error", str(error))
     else:
         yield Finding("object_store", "ok", f"{storage.where} can be written, under conditions, read and deleted.")
+
+
+def _lake_in_store(config: Config) -> Iterator[Finding]:
+    """A table is made there, changed, read and deleted, by what will do so later."""
+    if not is_object_url(config.lake.path):
+        return
+    try:
+        from wal2lake.sinks.factory import probe_lake  # noqa: PLC0415 - an extra
+
+        tried = probe_lake(config.lake)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error, "check")) is None:
+            raise
+        alone = not all(map(_installed, _PIPELINE))  # capture needs no lake
+        text = f"{config.lake.path} was not tried. {missing}"
+        yield Finding("lake", "warning" if alone else "error", text)
+    except Wal2LakeError as error:
+        yield Finding("lake", "error", str(error))
+    else:
+        done = "takes tables: one was made there, changed, read and deleted."
+        text = (
+            done if tried else f"was not tried: nothing here knows how tables of the format {config.lake.format} are."
+        )
+        yield Finding("lake", "ok" if tried else "warning", f"{config.lake.path} {text}")
 
 
 def _room(config: Config, source_bytes: int | None) -> Iterator[Finding]:

@@ -1,9 +1,10 @@
 """A Delta table's log where our commits end: what each says, what makes it last, and what is left of one that failed.
 
-On a disk most are files of our own making: delta-rs lists the log's folder for each, which grows with the past that the
-table keeps, and its actions know no deletion vectors (marking.py). Such a commit is durable when it is there at all. A
+Most are files of our own making: delta-rs lists the log's folder for each, which grows with the past that the table
+keeps, and its actions know no deletion vectors (marking.py). Such a commit is durable when it is there at all. A
 file that a commit was to name goes only when no version since then names it: whether a commit that failed is there
-or not, its error does not tell.
+or not, its error does not tell. On an object store delta-rs's may have counted and its answer been lost, and what was
+put again is refused then because of itself: so each has a name of its own there, by which it is known.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
-from wal2lake.deltadv.log import DataFile, commit
+from wal2lake.deltadv.log import DataFile, commit_file
 from wal2lake.deltadv.vectors import place_of, write_vectors
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import SinkConflictError
@@ -36,6 +38,7 @@ class CommitLog:
         self.app_id: Final = f"wal2lake:{pipeline}"
         self._folder = folder
         self._pipeline = pipeline
+        self._name = ""
 
     def said(self, lsn: int | None, marks: Mapping[str, int | None]) -> tuple[dict[str, str], dict[str, int]]:
         """The entries in a commit's own words, and its app transactions; ``marks``: those beside the LSN's."""
@@ -46,6 +49,8 @@ class CommitLog:
     def options(self, lsn: int | None, marks: Mapping[str, int | None] | None = None) -> dict[str, Any]:
         """The same as delta-rs's options."""
         said, every = self.said(lsn, marks or {})
+        if not self._folder.is_local:
+            self._name = said["wal2lake.commit"] = uuid4().hex
         properties = CommitProperties(
             said,
             max_commit_retries=0,
@@ -64,7 +69,7 @@ class CommitLog:
         marks: Mapping[str, int | None],
     ) -> None:
         """Commit that files ``come`` and others are ``removed``, and what ``dead`` says is marked now in those that
-        stay; local tables alone. ``known``: the files of which it speaks."""
+        stay. ``known``: the files of which it speaks."""
         gone = set(removed)
         marked_now = {path: positions for path, positions in dead.marked.items() if path not in gone}
         vectors, file = write_vectors(self._folder.files, marked_now) if marked_now else ({}, None)
@@ -76,17 +81,33 @@ class CommitLog:
             self.put(table, swapping_actions(table, *self.said(lsn, marks), come, go, marked, lsn is not None), lsn)
 
     def put(self, table: DeltaTable, actions: Sequence[Mapping[str, Any]], lsn: int | None = None) -> None:
-        """A commit of our own making, durable, if nobody else has made that version; local tables alone."""
-        if not commit(Path(self._folder.uri), table.version() + 1, actions):
+        """A commit of our own making, durable, if nobody else has made that version."""
+        name, data = commit_file(table.version() + 1, actions)
+        if not self._folder.put_if_absent(name, data):
             uri = self._folder.uri
             raise SinkConflictError(f"Someone else committed to the Delta table at {uri} meanwhile.", lsn=lsn)
 
     @contextmanager
-    def durably(self, table: DeltaTable) -> Iterator[None]:
-        """What the block commits to ``table`` is on stable storage when it ends."""
+    def durably(self, table: DeltaTable, *, one: bool = False) -> Iterator[None]:
+        """What the block commits to ``table`` is on stable storage when it ends; ``one``: it is one commit and no more,
+        which counts when it is there."""
         loaded = table.version()
-        yield
+        try:
+            yield
+        except (DeltaError, OSError):
+            if not one or not self.is_named(loaded + 1):
+                raise
         self.sync(loaded)
+
+    def is_named(self, version: int) -> bool:
+        """This version is delta-rs's commit that was named last."""
+        if self._folder.is_local:
+            return False
+        try:
+            with self._folder.files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
+                return self._name.encode() in stream.read()
+        except FileNotFoundError:
+            return False
 
     def sync(self, loaded: int) -> None:
         """Make durable what delta-rs wrote to the log beyond the version that was loaded, checkpoints included; −1: and

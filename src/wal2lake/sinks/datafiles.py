@@ -179,7 +179,7 @@ def read_rows(folder: Folder, path: str, schema: pa.Schema, positions: npt.NDArr
 
 def _opened(folder: Folder, path: str) -> pq.ParquetFile:
     with using_file(folder.uri):
-        return pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=False)
+        return pq.ParquetFile(folder.files.open_input_file(path), pre_buffer=not folder.is_local)
 
 
 def _row_group(folder: Folder, file: pq.ParquetFile, group: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.transaction import RemoveAction, create_table_with_add_actions
 
 from wal2lake.apply.fold import Folded, FoldedRows
 from wal2lake.apply.row_index import Mask
@@ -40,19 +40,21 @@ from wal2lake.apply.unify import Fill
 from wal2lake.deltadv.bitmap import VectorError
 from wal2lake.deltadv.log import ENABLED, DataFile, LiveFiles
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
+from wal2lake.lakes import Place
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
 from wal2lake.sinks.columns import comment, evolved, refuse_case_twins
 from wal2lake.sinks.commit_log import CommitLog
 from wal2lake.sinks.datafiles import read_batches, write_data_files
 from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
+from wal2lake.sinks.delta_files import add_action, files_of, with_values
 from wal2lake.sinks.delta_past import LOG, REMOVED_FILES, Past, kept_seconds, read_past
 from wal2lake.sinks.delta_schema import as_said, columns, has_naive_time
-from wal2lake.sinks.delta_statistics import statistics_json
 from wal2lake.sinks.folder import File, Folder
 from wal2lake.sinks.key_indexes import INDEXES, KeyIndexes
 from wal2lake.sinks.marking import (
     commits_alike,
+    description_actions,
     enabling_actions,
     has_vectors,
     is_plain,
@@ -79,24 +81,33 @@ T = TypeVar("T")
 
 
 class DeltaSink:
-    """The Delta table at ``uri`` as the target of one table of ``pipeline``. A ``Sink`` (sinks/base.py)."""
+    """The Delta table at ``place`` as the target of one table of ``pipeline``. A ``Sink`` (sinks/base.py).
+
+    ``cache``: a folder of this machine for what is made of a table in an object store, None: nothing is kept.
+    """
 
     def __init__(
-        self, uri: str, pipeline: str, retention: Retention | None = None, deletion_vectors: bool = False
+        self,
+        place: Place | str,
+        pipeline: str,
+        retention: Retention | None = None,
+        deletion_vectors: bool = False,
+        cache: Path | None = None,
     ) -> None:
-        if "://" not in uri and _ESCAPE.search(uri):
+        self._folder = Folder(place)
+        self.uri = uri = self._folder.uri
+        if self._folder.is_local and _ESCAPE.search(uri):
             raise SinkError(f"delta-rs cannot use {uri}: it takes %XX for an escape.", hint="Choose another lake.path.")
-        self.uri = uri
         self.pipeline = pipeline
         self._snapshot_id = f"wal2lake-snapshot:{pipeline}"
         self._converges_id = f"wal2lake-converges:{pipeline}"
         self._maintained_id = f"wal2lake-maintained:{pipeline}"
         self._kept_ids = {REMOVED_FILES: f"wal2lake-files-kept:{pipeline}", LOG: f"wal2lake-log-kept:{pipeline}"}
         self._retention = retention or Retention()
-        self._folder = Folder(uri)
         self._log = CommitLog(self._folder, pipeline)
+        self._cache = Path(uri) if self._folder.is_local else cache
         self._lent: OpenTable | None = None  # while an operation is under way, see _mapped_errors
-        self._marks = deletion_vectors and self._folder.is_local  # a log elsewhere has no put-if-absent of ours
+        self._marks = deletion_vectors
 
     def state(self) -> SinkState | None:
         """The version, applied LSN and columns; None if nothing is there. Raises TargetError if it is not ours."""
@@ -116,7 +127,7 @@ class DeltaSink:
             if table is None:
                 return 0
             vectors = [file.vector for file in self._named(table).values() if file.vector is not None]
-            counts = _files(table)["num_records"].to_pylist()
+            counts = files_of(table)["num_records"].to_pylist()
             return sum(count or 0 for count in counts) - sum(vector.cardinality for vector in vectors)
 
     def write_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
@@ -229,7 +240,7 @@ class DeltaSink:
                 self._rewrite_all(table, want, added)
             else:
                 fields = [Field.from_arrow(field) for field in list(want)[len(have) :]]
-                with self._log.durably(table):
+                with self._log.durably(table, one=True):
                     table.alter.add_columns(fields, **self._log.options(None))
 
     def maintain(self) -> float | None:
@@ -248,8 +259,8 @@ class DeltaSink:
             self._checkpoint(table, past)
             left = self._delete(past.removed, kept_s)  # the checkpoint knows no more of what it was time for by then
             self._delete(past.unnamed, max(ORPHAN_S, kept_s))
-            if self._folder.is_local:
-                KeyIndexes(Path(self.uri)).remove_others(_files(table)["path"].to_pylist())
+            if self._cache is not None:
+                KeyIndexes(self._cache).remove_others(files_of(table)["path"].to_pylist())
             return min((file.since + kept_s - past.now for file in left), default=None)
 
     def _rearrange(self, table: DeltaTable) -> DeltaTable:
@@ -269,7 +280,7 @@ class DeltaSink:
             return table
         properties = {name: interval(seconds) for name, seconds in changes.items()}
         told = {self._kept_ids[name]: seconds for name, seconds in changes.items()}
-        if self._folder.is_local and table.protocol().min_reader_version == 3:
+        if not self._folder.is_local or table.protocol().min_reader_version == 3:
             self._log.put(table, property_actions(table, *self._log.said(None, told), properties))
         else:
             with self._log.durably(table):
@@ -277,7 +288,7 @@ class DeltaSink:
         return self._require_table()
 
     def _past(self, table: DeltaTable) -> Past:
-        files = _files(table)
+        files = files_of(table)
         live = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         vectors = {file.vector.path for file in self._named(table).values() if file.vector is not None}
         return read_past(self._folder, live | dict.fromkeys(filter(None, vectors), 0))
@@ -368,16 +379,18 @@ class DeltaSink:
             create_table_with_add_actions(
                 self.uri,
                 Schema.from_arrow(schema),
-                [_add_action(action, schema) for action in actions],
+                [add_action(action, schema) for action in actions],
                 mode="error",
                 description=comment(schema) or None,
                 configuration=properties | dict.fromkeys(self._kept_ids, interval(kept_s)),
+                storage_options=self._folder.place.storage_options(),
                 **self._log.options(lsn, marks),
             )
-        except DeltaError:
-            if DeltaTable.is_deltatable(self.uri):
-                raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
-            raise
+        except (DeltaError, OSError) as error:
+            if not self._log.is_named(0):
+                if isinstance(error, DeltaError) and self._folder.has(f"_delta_log/{0:020d}.json"):
+                    raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
+                raise
         self._log.sync(-1)
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, dead: DeadRows) -> None:
@@ -400,23 +413,21 @@ class DeltaSink:
         ``dead``: what is marked in the table's files, and in those that stay is marked by this commit.
         """
         opened = self._lent_as(table)
-        files, schema = opened.of_version("files", _files), opened.of_version("columns", columns)
+        files, schema = opened.of_version("files", files_of), opened.of_version("columns", columns)
         sizes = dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
         now, changed = time.time_ns() // 1_000_000, lsn is not None
         version = table.version() + 1
         due = changed and version - (self._transaction(table, self._maintained_id) or 0) >= MAINTAIN_EVERY
         marks = {self._maintained_id: version if due else None, self._converges_id: converges_lsn}
-        come = [_add_action(action, schema, changed) for action in actions]
+        come = [add_action(action, schema, changed) for action in actions]
         dead = dead or NONE_DEAD
         if (removed or dead.marked) and changed:
             self._require_removable(table)
-        if self._folder.is_local and (dead.concerns(removed) or commits_alike(table)):
+        if dead.concerns(removed) or commits_alike(table):
             known = self._known(table, {path: sizes[path] for path in removed}, dead)
             self._log.swap(table, come, removed, dead, known, lsn, marks)
-        elif dead.concerns(removed):
-            raise TargetError(f"The Delta table at {self.uri} has deletion vectors, which is written on a disk alone.")
         else:
-            with self._log.durably(table):
+            with self._log.durably(table, one=True):
                 table.create_write_transaction(
                     [*come, *(RemoveAction(path, changed, now, sizes[path], {}) for path in removed)],
                     mode="append",
@@ -462,7 +473,8 @@ class DeltaSink:
         features = table.protocol().writer_features or ()
         with self._log.durably(table):
             if comment(schema) != (table.metadata().description or "") and schema.metadata:
-                table.alter.set_table_description(comment(schema), **self._log.options(None))
+                self._log.put(table, description_actions(table, *self._log.said(None, {}), comment(schema)))
+                table.update_incremental()
             if any(map(has_naive_time, schema.types)) and "timestampNtz" not in features:
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
@@ -470,7 +482,7 @@ class DeltaSink:
                     **self._log.options(None),
                 )
             table.create_write_transaction(
-                [_add_action(action, schema) for action in actions],
+                [add_action(action, schema) for action in actions],
                 mode="overwrite",
                 schema=Schema.from_arrow(schema),
                 **self._log.options(lsn, self._snapshot_mark(plan_id)),
@@ -480,7 +492,7 @@ class DeltaSink:
         filled = {schema.get_field_index(name): value.cast(schema.field(name).type) for name, value in fill.items()}
         target = replace(self._target(table), schema=schema)
         batches = (
-            _with_values(batch, filled) for path in target.files["path"].to_pylist() for batch in target.live_rows(path)
+            with_values(batch, filled) for path in target.files["path"].to_pylist() for batch in target.live_rows(path)
         )
         actions = write_data_files(self._folder, batches, schema)
         with self._log.removing_if_refused(table, [action.path for action in actions]):
@@ -488,11 +500,11 @@ class DeltaSink:
 
     def _target(self, table: DeltaTable) -> CommittedFiles:
         opened = self._lent_as(table)
-        schema, files = opened.of_version("columns", columns), opened.of_version("files", _files)
+        schema, files = opened.of_version("columns", columns), opened.of_version("files", files_of)
         dead = DeadRows(self._folder.files, self._named(table))
         if not self._marks or not may_mark(table):
             return CommittedFiles(self._folder, schema, files, dead)
-        indexes = KeyIndexes(Path(self.uri), str(table.metadata().id))
+        indexes = None if self._cache is None else KeyIndexes(self._cache, str(table.metadata().id))
         return CommittedFiles(self._folder, schema, files, dead, MARK_BYTES, indexes)
 
     def _named(self, table: DeltaTable, *, anyhow: bool = False) -> dict[str, DataFile]:
@@ -501,7 +513,7 @@ class DeltaSink:
             return {}
         known = self._lent_as(table).as_long_as_open("files", lambda: LiveFiles(self._folder.files))
         named = known.at(table.version())
-        if set(named) != set(_files(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
+        if set(named) != set(files_of(table)["path"].to_pylist()):  # dead rows would be read, or live vectors deleted
             raise VectorError("delta-rs reads other files in its log.")
         return named
 
@@ -539,19 +551,3 @@ class DeltaSink:
             raise failure(self.uri, error) from error
         finally:
             self._lent = None
-
-
-def _files(table: DeltaTable) -> pa.Table:
-    return pa.table(table.get_add_actions(flatten=False))
-
-
-def _add_action(action: FileAction, schema: pa.Schema, changed: bool = True) -> AddAction:
-    stats = statistics_json(action, schema)
-    return AddAction(action.path, action.size, {}, action.modification_time, changed, stats)
-
-
-def _with_values(batch: pa.RecordBatch, values: dict[int, pa.Scalar]) -> pa.RecordBatch:
-    values_of: list[Any] = list(batch.columns)
-    for place, value in values.items():
-        values_of[place] = pa.repeat(value, batch.num_rows)
-    return pa.RecordBatch.from_arrays(values_of, schema=batch.schema)

@@ -23,6 +23,7 @@ _SINKS: Final = {
     "iceberg": ("wal2lake.sinks.iceberg", "IcebergSink", _BOTH),
     "parquet": ("wal2lake.sinks.parquet", "ParquetSink", _HISTORY),
 }
+_PROBES: Final = {"delta": "wal2lake.sinks.delta_probe"}
 
 
 def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sink:
@@ -38,6 +39,17 @@ def opener(lake: LakeConfig) -> OpenSink:
         message = f"lake.mode is {lake.mode}, and the format {lake.format} can do {' and '.join(modes)} alone."
         raise ConfigError(message, hint=hint)
     return found
+
+
+def probe_lake(lake: LakeConfig) -> bool:
+    """Make a table in a lake in an object store, change, read and delete it; False where its format has no such probe.
+
+    Raises what stands in the way: ConfigError, AuthError, RightsError, ConnectError, SinkError.
+    """
+    if lake.format not in _PROBES:
+        return False
+    import_module(_PROBES[lake.format]).probe(lake.place)
+    return True
 
 
 def _load(name: str) -> tuple[OpenSink, Sequence[str]]:

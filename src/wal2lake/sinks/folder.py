@@ -5,7 +5,6 @@ A local file is durable when it and its directory entry are synced; an object is
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,24 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 
-from wal2lake.files import flush, make_folder
+from wal2lake.files import create, flush, make_folder
+from wal2lake.lakes import Place
 
-_PLAIN = re.compile(rb"[A-Za-z0-9_.-]")
 _MADE: set[str] = set()  # folders that this process has seen to be durable
-
-
-def table_uri(lake: str, namespace: str, name: str) -> str:
-    """``<lake>/<namespace>/<name>``; bytes that are not plain in paths and URIs alike stand as ``~XX``.
-
-    Not percent signs: some readers of Delta tables decode those once more and miss the folder.
-    """
-    return f"{lake.rstrip('/')}/{_component(namespace)}/{_component(name)}"
-
-
-def _component(name: str) -> str:
-    """No component is hidden (``_`` and ``.`` first are, to Spark), and different names stay different."""
-    escaped = b"".join(bytes([b]) if _PLAIN.match(bytes([b])) else b"~%02X" % b for b in name.encode()).decode()
-    return f"~{ord(escaped[0]):02X}{escaped[1:]}" if escaped[0] in "._" else escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +30,17 @@ class File:
 
 
 class Folder:
-    """Files below ``uri``, by relative path."""
+    """Files below ``place``, by relative path; ``uri`` for people, who may see it."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._local = None if "://" in uri else Path(uri)
-        self.files: Any = _remote(uri)
-        if self._local is not None:
+    def __init__(self, place: Place | str) -> None:
+        self.place = Place.of(place)
+        self.uri = self.place.uri
+        self._local = Path(self.uri) if self.place.is_local else None
+        if self._local is None:
+            from wal2lake.sinks.object_files import object_files  # noqa: PLC0415 - an extra
+
+            self.files: Any = object_files(self.place)
+        else:
             self.files = pa.fs.SubTreeFileSystem(str(self._local), pa.fs.LocalFileSystem())
 
     @property
@@ -69,6 +58,20 @@ class Folder:
         """There is no ``name`` in it, or no such folder at all; an object store is not asked."""
         return self._local is not None and not (self._local / name).exists()
 
+    def has(self, path: str) -> bool:
+        """The file is there."""
+        return bool(self.files.get_file_info([path])[0].type == pa.fs.FileType.File)
+
+    def stamp(self, path: str) -> object:
+        """What another file in its place would not have; None: there is none."""
+        if self._local is None:
+            return self.files.tag(path)
+        try:
+            found = (self._local / path).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
     def names(self) -> list[str]:
         """What lies directly in the folder; nothing if there is none."""
         selector = pa.fs.FileSelector("", allow_not_found=True)
@@ -83,8 +86,17 @@ class Folder:
             if info.type == pa.fs.FileType.File
         ]
 
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Make the file, durably, if it is not there; else False."""
+        if self._local is None:
+            return bool(self.files.create(path, data))
+        return create(self._local / path, data)
+
     def remove(self, paths: Iterable[str]) -> None:
         """Delete those of these files that are there."""
+        if self._local is None:
+            self.files.delete_files(list(paths))
+            return
         for info in self.files.get_file_info(list(paths)):
             if info.type == pa.fs.FileType.File:
                 self.files.delete_file(info.path)
@@ -102,11 +114,3 @@ class Folder:
         folders = {file.parent for file in found} | {file.parent.parent for file in found if new}
         for path in [*found, *sorted(folders)]:
             flush(path)
-
-
-def _remote(uri: str) -> Any:
-    if "://" not in uri:
-        return None
-    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415  only object stores need it
-
-    return pa.fs.PyFileSystem(DeltaStorageHandler(uri))

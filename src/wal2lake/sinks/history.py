@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 import pyarrow as pa
 
 from wal2lake.errors import SinkError
+from wal2lake.lakes import table_uri
 from wal2lake.sinks.base import FileAction, SinkState
 from wal2lake.sinks.datafiles import read_batches, write_data_files
-from wal2lake.sinks.folder import Folder, table_uri
+from wal2lake.sinks.folder import Folder
 
 if TYPE_CHECKING:
     from wal2lake.apply.fold import Folded, FoldedRows

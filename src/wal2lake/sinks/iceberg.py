@@ -43,11 +43,12 @@ from wal2lake.apply.row_index import Mask
 from wal2lake.apply.unify import Fill
 from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.files import make_folder
+from wal2lake.lakes import table_uri
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError, is_applied
 from wal2lake.sinks.columns import comment, evolved, refuse_case_twins, with_values
 from wal2lake.sinks.datafiles import FIELD_ID, align, read_batches, write_data_files
-from wal2lake.sinks.folder import Folder, table_uri
+from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.iceberg_catalog import identifier, lake_catalog
 from wal2lake.sinks.iceberg_errors import mapped_errors, reading_metadata
 from wal2lake.sinks.iceberg_past import Past, has_dead_manifests, maintenance_due

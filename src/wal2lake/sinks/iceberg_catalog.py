@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from wal2lake.sinks.folder import table_uri
+from wal2lake.lakes import table_uri
 from wal2lake.urls import is_object_url
 from wal2lake.variables import looked_up
 

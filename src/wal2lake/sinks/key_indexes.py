@@ -21,8 +21,8 @@ _logger = logging.getLogger(__name__)
 
 
 class KeyIndexes:
-    """Of the table in the local folder ``table``. ``identity``: the table's, which its database does not know; it seeds
-    the hash of keys."""
+    """Of a table, in the folder ``table`` of this machine: its own, or one for it alone. ``identity``: the table's,
+    which its database does not know; it seeds the hash of keys."""
 
     def __init__(self, table: Path, identity: str = "") -> None:
         self.seed = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:16])
@@ -40,7 +40,7 @@ class KeyIndexes:
         found = open_index(target, said)
         if found is None:
             try:
-                self._folder.mkdir(exist_ok=True)
+                self._folder.mkdir(parents=True, exist_ok=True)
                 write_index(target, read(), [column.type for column in key], said, self.seed)
             except OSError as error:
                 _logger.warning("No key index is made at %s: %s", target, error.strerror or type(error).__name__)

@@ -95,6 +95,15 @@ def property_actions(
     return [*_entries("SET TBLPROPERTIES", said, transactions), {"metaData": changed}]
 
 
+def description_actions(
+    table: DeltaTable, said: Mapping[str, str], transactions: Mapping[str, int], text: str
+) -> list[dict[str, Any]]:
+    """The commit that has the table described by ``text``. Asked to say so, delta-rs keeps Python's lock until a store
+    has answered."""
+    metadata = {**_metadata(table), "description": text}
+    return [*_entries("UPDATE TABLE METADATA", said, transactions), {"metaData": metadata}]
+
+
 def swapping_actions(
     table: DeltaTable,
     said: Mapping[str, str],

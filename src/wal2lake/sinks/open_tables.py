@@ -3,7 +3,7 @@
 The rule: what is kept counts only while the log's folder bears it out. The file of the version that was seen last must
 be the very same one, and where there is a next one the table is read on before anybody uses it. What the versions say
 of app transactions is kept for that version alone, and carried over to the next one only where that is our own commit's
-file. Any error, and anything else than a disk, where such a look costs a request, opens the table anew.
+file. Any error opens the table anew; and so does each use of one in an object store whose credentials are for a while.
 
 A table is lent to one operation at a time: who else wants it meanwhile opens it for itself.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from deltalake import DeltaTable
@@ -22,13 +21,12 @@ from wal2lake.sinks.folder import Folder
 
 KEPT: Final = 1000  # tables; each takes some 100 kB
 T = TypeVar("T")
-_Stamp = tuple[int, int, int] | None  # of a file: inode, mtime in ns, size; None: there is none
 
 
 class _Commit(NamedTuple):
     """One of ours, by its file, and the app transactions that it says."""
 
-    stamp: _Stamp
+    stamp: object
     transactions: Mapping[str, int]
 
 
@@ -37,8 +35,10 @@ class OpenTable:
 
     def __init__(self, folder: Folder) -> None:
         """Raises as DeltaTable does."""
-        self.table = DeltaTable(folder.uri)
-        self._log = Path(folder.uri) / "_delta_log"
+        options = folder.place.storage_options()
+        self.table = DeltaTable(folder.uri, storage_options=options)
+        self.lasts = not any("token" in name for name in options or ())
+        self._folder = folder
         self._transactions: dict[str, int | None] = {}
         self._kept: dict[str, Any] = {}
         self._made: dict[str, Any] = {}
@@ -50,14 +50,14 @@ class OpenTable:
         version = self.table.version()
         if version != self._version or self._stamp is None or self._stamp_of(version) != self._stamp:
             return False
-        if self._stamp_of(version + 1) is not None:
+        if (stamp := self._stamp_of(version + 1)) is not None:
             self.table.update_incremental()
-            ours = self._ours is not None and self._ours.stamp == self._stamp_of(version + 1)
-            if self._ours is not None and ours and self.table.version() == version + 1:
+            by_one = self.table.version() == version + 1
+            if self._ours is not None and by_one and self._ours.stamp == stamp:
                 self._transactions |= self._ours.transactions
             else:
                 self._transactions.clear()
-            self._note()
+            self._note(stamp if by_one else None)
         return True
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -88,18 +88,14 @@ class OpenTable:
         """The next version is our own commit, which said these."""
         self._ours = _Commit(self._stamp_of(self._version + 1), transactions)
 
-    def _note(self) -> None:
+    def _note(self, stamp: object = None) -> None:
         self._version = self.table.version()
         self._kept.clear()
-        self._stamp = self._stamp_of(self._version)
+        self._stamp = stamp or self._stamp_of(self._version)
         self._ours = None
 
-    def _stamp_of(self, version: int) -> _Stamp:
-        try:
-            found = (self._log / f"{version:020d}.json").stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+    def _stamp_of(self, version: int) -> object:
+        return self._folder.stamp(f"_delta_log/{version:020d}.json")
 
 
 class OpenTables:
@@ -117,7 +113,7 @@ class OpenTables:
 
     def give_back(self, folder: Folder, table: OpenTable) -> None:
         """Nobody uses it any more."""
-        if folder.is_local:
+        if table.lasts:
             with self._lock:
                 self._kept[folder.uri] = table
                 self._kept.move_to_end(folder.uri)

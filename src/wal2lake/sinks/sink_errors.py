@@ -14,9 +14,11 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from wal2lake.errors import RESYNC, SinkError, Wal2LakeError
+from wal2lake.errors import RESYNC, ConnectError, RightsError, SinkError, Wal2LakeError
 from wal2lake.files import Trouble, disk_full, trouble
+from wal2lake.lakes import SETTING
 from wal2lake.sinks.base import SinkUnavailableError, TargetError
+from wal2lake.urls import is_object_url
 
 T = TypeVar("T")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -26,8 +28,17 @@ _LONGEST: Final = 500  # characters of what a library says: it may go on and on 
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # delta-rs, as Rust has it
 
 
+class LakeRefusesError(SinkError):
+    """The credentials for the lake's object store are good, and may not do this."""
+
+
 def failure(uri: str, error: Exception) -> Wal2LakeError:
     """The error of ours for what a library or the system said of the table at ``uri``."""
+    if is_object_url(uri) and not isinstance(error, FileNotFoundError | pa.ArrowException | MemoryError):
+        from wal2lake.object_stores import explained, is_of_store  # noqa: PLC0415 - an extra
+
+        if is_of_store(str(error)):
+            return of_lake(explained(uri, str(error), SETTING))
     number = _number(error)
     kind = trouble(number)
     if number is not None and kind is Trouble.FULL:
@@ -35,10 +46,19 @@ def failure(uri: str, error: Exception) -> Wal2LakeError:
     message = f"The table at {uri} cannot be used: {_reason(error)}."
     if kind is Trouble.PASSING or isinstance(error, MemoryError):
         return SinkUnavailableError(message, hint="It is tried again.")
-    if kind is Trouble.MISPLACED or isinstance(error, pa.ArrowException) or (number is None and "://" not in uri):
+    if kind is Trouble.MISPLACED or isinstance(error, pa.ArrowException) or (number is None and not is_object_url(uri)):
         hint = f"A file is lost or damaged. Put it back, or move the table's folder away. {RESYNC}"
         return TargetError(message, hint=hint)
     return SinkError(message)
+
+
+def of_lake(error: Wal2LakeError) -> Wal2LakeError:
+    """What an object store says, as a sink says it: it is the lake's, and no one table's, and not the server's."""
+    if isinstance(error, ConnectError):
+        return SinkUnavailableError(error.message, hint="It is tried again.")
+    if isinstance(error, RightsError):
+        return LakeRefusesError(error.message, hint=error.hint)
+    return error
 
 
 @contextmanager

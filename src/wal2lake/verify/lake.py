@@ -26,7 +26,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from wal2lake.errors import VerifyError
+from wal2lake.lakes import Place
 from wal2lake.verify.comparison import RANGE_CHARACTERS, ComparedColumn, Comparison, Window
+from wal2lake.verify.lake_files import LakeFile, rows_of
+from wal2lake.verify.lake_place import asking
 from wal2lake.verify.lake_text import lake_text, quoted
 from wal2lake.verify.report import Key
 
@@ -62,8 +65,14 @@ def lake_types(delta: DeltaTable) -> dict[str, Any]:
 class LakeTable:
     """One version of a Delta table. Raises VerifyError when its files alone do not say what its rows are."""
 
-    def __init__(self, session: SparkSession, delta: DeltaTable) -> None:
+    def __init__(self, session: SparkSession, delta: DeltaTable, place: Place) -> None:
         _refuse_unreadable(delta)
+        self._session, self._place = session, place
+        self._files: list[LakeFile] = []
+        if not place.is_local:
+            self._files = _fetched(delta, place)
+            self._columns = pa.schema([pa.field(f.name, f.type) for f in pa.schema(delta.schema().to_arrow())])
+            return
         schema = json.loads(delta.schema().to_json())
         files = [unquote(uri) for uri in delta.file_uris()]
         reader = session.read.options(**READ).schema(StructType.fromJson(schema))
@@ -76,7 +85,15 @@ class LakeTable:
         self, comparison: Comparison, window: Window, groups: Sequence[Sequence[ComparedColumn]]
     ) -> dict[int, tuple[int, ...]]:
         """Range index → row count, then two sums for each group of columns; empty ranges are left out."""
-        return digests_of(self._rows, comparison, window, groups)
+        columns = [column.name for group in groups for column in group]
+        return digests_of(self._rows_with([comparison.key[0].name, *columns]), comparison, window, groups)
+
+    def _rows_with(self, columns: Sequence[str]) -> DataFrame:
+        """In these columns at least."""
+        if self._place.is_local:
+            return self._rows
+        needed = [self._columns.field(name) for name in dict.fromkeys(columns)]
+        return rows_of(self._session, self._place, self._files, pa.schema(needed))
 
 
 def digests_of(
@@ -96,6 +113,18 @@ def digests_of(
         row[0]: (row[1], *(low + (high << 30) for low, high in zip(row[2::2], row[3::2], strict=True)))
         for row in ranges.agg(F.count("*"), *halves).collect()
     }
+
+
+def _fetched(delta: DeltaTable, place: Place) -> list[LakeFile]:
+    with asking(place):
+        marked = pa.table(delta.deletion_vectors().read_all())
+    names = [PurePosixPath(unquote(path)).name for path in marked["filepath"].to_pylist()]
+    kept = (np.asarray(mask.values.to_numpy(zero_copy_only=False), np.bool_) for mask in marked["selection_vector"])
+    dead = {name: np.packbits(~of) for name, of in zip(names, kept, strict=True)}
+    paths = [unquote(path) for path in pa.table(delta.get_add_actions(flatten=False))["path"].to_pylist()]
+    if dead and len({PurePosixPath(path).name for path in paths}) < len(paths):
+        raise VerifyError("Two files of a Delta table with deletion vectors have one name, which verify cannot read.")
+    return [LakeFile(path, dead.get(PurePosixPath(path).name)) for path in paths]
 
 
 def _refuse_unreadable(delta: DeltaTable) -> None:

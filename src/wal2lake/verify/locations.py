@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from wal2lake.config import LakeConfig
 from wal2lake.errors import ConfigError
 from wal2lake.names import qualified
-from wal2lake.sinks.folder import table_uri
 from wal2lake.verify.comparison import ComparedColumn, Comparison, Window
 from wal2lake.verify.lake import LakeTable, lake_types
 from wal2lake.verify.position import LakePosition, Located, TableLocation
@@ -51,7 +50,7 @@ def locate(lake: LakeConfig, namespace: str, name: str, relation_id: int = 0) ->
         from wal2lake.verify.iceberg import IcebergLocation  # noqa: PLC0415 - an extra
 
         return IcebergLocation(qualified(namespace, name), relation_id, lake, (namespace, name))
-    return TableLocation(qualified(namespace, name), relation_id, table_uri(lake.path, namespace, name))
+    return TableLocation(qualified(namespace, name), relation_id, lake.place.table(namespace, name))
 
 
 def types_of(version: DeltaTable | IcebergVersion) -> Mapping[str, Any]:
@@ -59,6 +58,10 @@ def types_of(version: DeltaTable | IcebergVersion) -> Mapping[str, Any]:
     return lake_types(version) if isinstance(version, DeltaTable) else version.types
 
 
-def rows_of(session: SparkSession, version: DeltaTable | IcebergVersion) -> LakeRows:
-    """Raises VerifyError when the version's files alone do not say what its rows are."""
-    return LakeTable(session, version) if isinstance(version, DeltaTable) else version.rows_in(session)
+def rows_of(session: SparkSession, version: DeltaTable | IcebergVersion, location: Location) -> LakeRows:
+    """Of a version of the table at ``location``. Raises VerifyError when its files alone do not say what its rows
+    are."""
+    if isinstance(version, DeltaTable):
+        assert isinstance(location, TableLocation)
+        return LakeTable(session, version, location.place)
+    return version.rows_in(session)

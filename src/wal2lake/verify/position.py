@@ -11,17 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from deltalake import DeltaTable
 
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.status import seconds_since_heard
-from wal2lake.errors import LogMismatchError
+from wal2lake.errors import LogMismatchError, VerifyError
+from wal2lake.lakes import Place
 from wal2lake.lsn import LSN
+from wal2lake.verify.lake_place import commits_back_from, open_table
 
 LSN_KEY = "wal2lake.lsn"
-_HISTORY = 32  # commits looked at first; four times as many each time that is not enough
 _STATUS_SECONDS = 10.0  # a running process writes its status about once a second
 _POLL_SECONDS = 0.5  # each look reads the newest commits of every table that is behind
 
@@ -35,19 +36,23 @@ class TableLocation:
 
     name: str
     relation_id: int
-    uri: str
+    place: Place
 
     def exists(self) -> bool:
         """The lake has such a table."""
-        return bool(DeltaTable.is_deltatable(self.uri))
+        return open_table(self.place) is not None
 
     def position(self, lsn: LSN) -> LakePosition | None:
         """None when the lake has no such table."""
-        return lake_position(DeltaTable(self.uri), lsn) if DeltaTable.is_deltatable(self.uri) else None
+        table = open_table(self.place)
+        return None if table is None else lake_position(self.place, table.version(), lsn)
 
     def at(self, position: LakePosition) -> DeltaTable:
         """The version that ``position`` names."""
-        return DeltaTable(self.uri, version=position.version)
+        table = open_table(self.place, position.version)
+        if table is None:
+            raise VerifyError(f"The Delta table at {self.place.uri} is gone.")
+        return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +89,16 @@ class Located(Protocol):
 Expected = Callable[[Sequence[L]], list[L]]
 
 
-def lake_position(delta: DeltaTable, lsn: LSN) -> LakePosition:
-    """The last version before the first wal2lake commit beyond ``lsn``, as the table is now."""
-    limit = _HISTORY
-    while True:
-        commits = _commits(delta, limit)
-        version, passed = delta.version(), False
-        for commit in commits:
-            applied = LSN.parse(commit[LSN_KEY]) if LSN_KEY in commit else None
-            if applied is not None and applied <= lsn:
-                return LakePosition(version, applied, passed)
-            if applied is not None:
-                version, passed = commit["version"] - 1, True
-        if len(commits) < limit:
-            return LakePosition(version, LSN(0), passed)
-        limit *= 4
-
-
-def _commits(delta: DeltaTable, limit: int) -> list[dict[str, Any]]:
-    """The last commits, newest first, with ``delta`` brought to the newest of them.
-
-    delta-rs lists what was committed since the table was loaded as well, and yet numbers the list down from the
-    version that it has loaded. The numbers are right when there is nothing newer afterwards.
-    """
-    while True:
-        version, commits = delta.version(), delta.history(limit)
-        delta.update_incremental()
-        if delta.version() == version:
-            return commits
+def lake_position(place: Place, version: int, lsn: LSN) -> LakePosition:
+    """The last version before the first wal2lake commit beyond ``lsn``, of a table whose newest is ``version``."""
+    passed = False
+    for number, said in commits_back_from(place, version):
+        applied = LSN.parse(said[LSN_KEY]) if LSN_KEY in said else None
+        if applied is not None and applied <= lsn:
+            return LakePosition(version, applied, passed)
+        if applied is not None:
+            version, passed = number - 1, True
+    return LakePosition(version, LSN(0), passed)
 
 
 def log_touches(log: ChangeLog, relation_id: int, start: int, end: int) -> bool:

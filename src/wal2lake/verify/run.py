@@ -17,6 +17,7 @@ out is not waited for; one that the lake has and the publication has not any mor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ from wal2lake.verify.table_comparison import RANGE_ROWS, SourceDigest, TableComp
 
 T = TypeVar("T")
 _OF_ONE_TABLE = (RightsError, ServerError, SparkError, VerifyError)
+_OURS = re.compile(r"^wal2lake\.errors\.\w+: (.+)$", re.M)
 _ATTEMPTS = 5
 _WORKERS = 4
 _READERS = 2  # sessions that read the source at once
@@ -284,7 +286,7 @@ class _Job:
             comparison = self._comparison(table, types_of(version))
             if digest is None or digest.comparison != comparison:
                 digest = digest_source(snapshot, comparison, self.range_rows)
-            both = TableComparison(snapshot, digest, rows_of(self.session, version))
+            both = TableComparison(snapshot, digest, rows_of(self.session, version, location))
             result = both.run(position.version)
             if both.note is not None:
                 notes.append(both.note)
@@ -306,4 +308,6 @@ def _mapped_errors(table: PublishedTable) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
+    if said := _OURS.search(str(error)):  # raised in a task
+        return said[1]
     return next(iter(str(error).splitlines()), type(error).__name__)
