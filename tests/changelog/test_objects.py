@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -409,6 +410,39 @@ def test_an_own_put_that_arrives_late_is_gone_on_from(place: Place, monkeypatch:
         assert caught.value.transient
         writer.catch_up()
         assert writer.durable_lsn == stream.lsn
+    assert list(verify_log(place.open())) == []
+
+
+# -- cut back, as `resync --forked` does after a promotion
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_log_that_is_cut_back_ends_at_the_fork(place: Place, dies: bool) -> None:
+    stream, ends, chance = ScriptedStream(), [], random.Random(5)
+    with LogWriter(place.open(), IDENTITY) as writer:
+        for number in range(5):
+            writer.append(sent(stream, number))
+            ends.append(stream.lsn)
+        writer.set_position(stream.lsn + 100)
+    if dies:
+        failing = place.server.failing(*["503"] * 7, method="POST")
+        with failing, pytest.raises(ConnectError), LogWriter(place.open(), IDENTITY) as writer:
+            writer.cut(ends[2])
+    prefix = place.url.partition("?")[0].split("/")[3]
+    place.server.fault = lambda _, path: (
+        chance.choice(("503", "lost")) if prefix in path and chance.random() < 0.2 else None
+    )
+    try:
+        with LogWriter(place.open(), IDENTITY) as writer:
+            writer.cut(ends[2])
+    finally:
+        place.server.fault = lambda *_: None
+    log = ChangeLog.open(place.open())
+    assert (log.transactions(0, 1 << 62).num_rows, log.last_end_lsn) == (3, ends[2])
+    assert log.durable_lsn() <= ends[2] and list(verify_log(place.open())) == []
+    with LogWriter(place.open(), IDENTITY) as writer:
+        writer.append(sent(ScriptedStream(stream.lsn + 0x1000), 9))
+    assert ChangeLog.open(place.open()).transactions(0, 1 << 62).num_rows == 4
     assert list(verify_log(place.open())) == []
 
 

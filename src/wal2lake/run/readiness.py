@@ -141,9 +141,7 @@ def _lake_in_store(config: Config) -> Iterator[Finding]:
         yield Finding("lake", "error", str(error))
     else:
         done = "takes tables: one was made there, changed, read and deleted."
-        text = (
-            done if tried else f"was not tried: nothing here knows how tables of the format {config.lake.format} are."
-        )
+        text = done if tried else f"was not tried: nothing here knows how to try the format {config.lake.format}."
         yield Finding("lake", "ok" if tried else "warning", f"{config.lake.path} {text}")
 
 
