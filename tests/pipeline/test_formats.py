@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -182,8 +181,8 @@ def test_an_iceberg_table_is_read_anew(
 
 
 @pytest.fixture
-def installed(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """The package of docs/sinks.md, installed in a folder that Python looks into, here and in Spark's workers."""
+def installed(tmp_path: Path) -> Iterator[Path]:
+    """The package of docs/sinks.md, installed in a folder that Python looks into."""
     package, site = tmp_path / "package", tmp_path / "site"
     package.mkdir()
     [project] = [item for item in on_page("docs/sinks.md", "toml") if "[project]" in item.text]
@@ -193,40 +192,53 @@ def installed(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     uv = [Path(sys.executable).parent / "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     options = ["--no-build-isolation", "--python", sys.executable, "--target", site, package]
     subprocess.run([*map(str, uv), *map(str, options)], check=True)
-    environment = spark.sparkContext.environment
-    before = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join([str(site), *filter(None, [before])])
     sys.path.insert(0, str(site))
     importlib.invalidate_caches()
     yield site
     sys.path.remove(str(site))
     del sys.modules["wal2lake_sqlite"]
-    environment.pop("PYTHONPATH") if before is None else environment.update(PYTHONPATH=before)
     ran(project)
     ran(module)
 
 
-@pytest.mark.spark
-@pytest.mark.documents
-def test_a_format_of_ones_own(spark_site: SparkSite, installed: Path, tmp_path: Path) -> None:
-    site, database = spark_site, tmp_path / "history" / "history.sqlite"
-    site.configure(tmp_path, lake={"path": str(tmp_path / "history"), **settings("docs/sinks.md")})
-    site.sql("CREATE TABLE public.u (id int PRIMARY KEY, tags text[])", "INSERT INTO u VALUES (1, '{a,NULL}')")
-    change_much(site, "u")  # a first time with all of Spark, whose workers read the snapshot
-
-    def rows() -> list[Any]:
-        with closing(sqlite3.connect(database)) as connection:
-            return connection.execute('SELECT _op, id, more FROM "public.t" ORDER BY _commit_lsn, _lsn').fetchall()
-
-    assert sorted(rows()[:3]) == [("R", 1, None), ("R", 2, None), ("R", 3, None)]
-    assert rows()[3:] == CHANGES
-    with closing(sqlite3.connect(database)) as connection:
+def in_sqlite(site: Site, folder: Path) -> None:
+    """What docs/sinks.md's package has landed below ``folder``, after change_much and a row of public.u."""
+    with closing(sqlite3.connect(folder / "history.sqlite")) as connection:
+        rows = connection.execute('SELECT _op, id, more FROM "public.t" ORDER BY _commit_lsn, _lsn').fetchall()
         [(tags,)] = connection.execute('SELECT tags FROM "public.u"')
+    assert sorted(rows[:3]) == [("R", 1, None), ("R", 2, None), ("R", 3, None)]
+    assert rows[3:] == CHANGES
     assert json.loads(tags) == ["a", None]
-    assert not list(Path(tmp_path, "history").rglob("*.parquet"))
-    site.configure(tmp_path, lake={"path": str(tmp_path / "history"), "format": "sqlite"})
+    assert not list(folder.rglob("*.parquet"))
+
+
+@pytest.mark.documents
+@pytest.mark.usefixtures("installed")
+def test_a_format_of_ones_own(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    site.configure(tmp_path, lake={"path": str(folder), **settings("docs/sinks.md")})
+    site.sql("CREATE TABLE public.u (id int PRIMARY KEY, tags text[])", "INSERT INTO u VALUES (1, '{a,NULL}')")
+    change_much(site, "u")
+    in_sqlite(site, folder)
+    site.position = 0
+    site.run()  # all batches once more
+    in_sqlite(site, folder)
+    site.configure(tmp_path, lake={"path": str(folder), "format": "sqlite"})
     with pytest.raises(ConfigError, match="sqlite can do append alone"):
         open_sink(site.config.lake, "p", "public", "t")
+
+
+@pytest.mark.spark
+@pytest.mark.formats
+def test_a_format_of_ones_own_in_sparks_workers(
+    spark_site: SparkSite, spark: SparkSession, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, folder = spark_site, tmp_path / "history"
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(installed))
+    site.configure(tmp_path, lake={"path": str(folder), **settings("docs/sinks.md")})
+    site.sql("CREATE TABLE public.u (id int PRIMARY KEY, tags text[])", "INSERT INTO u VALUES (1, '{a,NULL}')")
+    change_much(site, "u")
+    in_sqlite(site, folder)
 
 
 def test_a_format_that_nobody_has() -> None:

@@ -147,7 +147,7 @@ def dying_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("standing", [None, 11])
+@pytest.mark.parametrize("standing", [None, pytest.param(11, marks=pytest.mark.formats)])
 def test_a_batch_lands_whole_or_not_at_all_wherever_it_dies(
     tmp_path: Path, standing: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,9 +25,9 @@ from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.history import ORPHAN_S
 from wal2lake.sinks.retention import Retention
 
-MAINTAIN_EVERY: Final = 20  # snapshots
+MAINTAIN_EVERY: Final = 10  # snapshots; each overwrite leaves a manifest that all after it look into
 _AGE: Final = "history.expire.max-snapshot-age-ms"
-_SWEEP_EVERY: Final = 25  # maintenances: it reads what all snapshots name
+_SWEEP_EVERY: Final = 50  # maintenances: it reads what all snapshots name
 _METADATA_FILES: Final = 4  # of a commit: two manifests, their list, the table's metadata
 
 
