@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +28,7 @@ from tests.sinks.test_parquet import VALUES
 from wal2lake.apply.fold import FoldedRows, fold, fold_rows
 from wal2lake.columnar import type_table
 from wal2lake.config import LakeConfig
-from wal2lake.errors import ConfigError, SchemaChangeError, SinkError
+from wal2lake.errors import SchemaChangeError, SinkError
 from wal2lake.lsn import LSN
 from wal2lake.sinks.base import Sink, SinkConflictError, SinkUnavailableError, TargetError
 from wal2lake.sinks.factory import open_sink
@@ -533,41 +532,6 @@ def test_damaged_metadata_are_that_tables_trouble(filled: Sink, tmp_path: Path) 
     lists.write_bytes(b"Obj\x01")
     with pytest.raises(TargetError):
         opened(tmp_path).merge(folded(Event("D", old=(1, None, None, None))), 20, 11)
-
-
-def test_a_catalog_that_is_busy_or_away_is_tried_again(filled: Sink, tmp_path: Path) -> None:
-    busy = load_catalog_with_patience(tmp_path, 0.1)
-    with sqlite3.connect(tmp_path / "_catalog.db") as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(SinkUnavailableError, match="locked"):
-            busy.state()
-    (tmp_path / "_catalog.db").rename(tmp_path / "away")
-    assert filled.state() is None and not filled.is_gone()
-
-
-def load_catalog_with_patience(folder: Path, seconds: float) -> Sink:
-    uri = f"sqlite:///{folder}/_catalog.db?timeout={seconds}"
-    return opened(folder, catalog_properties={"type": "sql", "uri": uri})
-
-
-def test_settings_of_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="need a catalog"):
-        LakeConfig("s3://bucket/lake", format="iceberg")
-    with pytest.raises(ConfigError, match=r"lake\.format is another"):
-        LakeConfig(catalog="mine")
-    for secret in ({"token": "t0p"}, {"uri": "postgresql+psycopg2://u:t0p@host/db"}, {"s3.secret-access-key": "t0p"}):
-        with pytest.raises(ConfigError, match="has a secret") as caught:
-            LakeConfig(format="iceberg", catalog_properties=secret)
-        assert "t0p" not in str(caught.value)
-    LakeConfig(format="iceberg", catalog_properties={"token": "$TOKEN", "s3.access-key-id": "me"})
-    named_so = {"type": "sql", "uri": "$CATALOG_URI"}
-    with pytest.raises(ConfigError, match="CATALOG_URI, which is not set"):
-        opened(tmp_path, catalog_properties=named_so).state()
-    monkeypatch.setenv("CATALOG_URI", f"sqlite:///{tmp_path}/elsewhere.db")
-    land(opened(tmp_path, catalog_properties=named_so), as_table(ROWS), 10, None)
-    monkeypatch.setenv("PYICEBERG_CATALOG__MINE__TYPE", "sql")
-    monkeypatch.setenv("PYICEBERG_CATALOG__MINE__URI", f"sqlite:///{tmp_path}/mine.db")
-    assert (tmp_path / "elsewhere.db").exists() and not (tmp_path / "_catalog.db").exists()
 
 
 def test_dates_prune_files_and_hide_none(sink: Sink) -> None:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wal2lake.config import Config
-from wal2lake.errors import ConfigError, SparkError, Wal2LakeError
+from wal2lake.errors import SparkError, Wal2LakeError
 from wal2lake.extras import missing_extra
 from wal2lake.monitor.view import size
 from wal2lake.postgres.findings import Finding
@@ -69,14 +69,14 @@ def _format(config: Config) -> Iterator[Finding]:
     if config.lake.format == "delta":
         return
     try:
-        from wal2lake.sinks.factory import opener  # noqa: PLC0415 - the core installs without Arrow
+        from wal2lake.sinks.factory import check_lake  # noqa: PLC0415 - the core installs without Arrow
 
-        opener(config.lake)
+        check_lake(config.lake)
     except ModuleNotFoundError as error:
         if (missing := missing_extra(error, "run")) is None:
             raise
         yield Finding("lake_format", "error", str(missing))
-    except ConfigError as error:
+    except Wal2LakeError as error:
         yield Finding("lake_format", "error", str(error))
     else:
         yield Finding("lake_format", "ok", f"The lake's tables are {config.lake.format}, in mode {config.lake.mode}.")

@@ -31,6 +31,14 @@ def open_sink(lake: LakeConfig, pipeline: str, namespace: str, name: str) -> Sin
     return opener(lake)(lake, pipeline, namespace, name)
 
 
+def check_lake(lake: LakeConfig) -> None:
+    """Raise what stands in the way of using the lake's tables, as far as the format has a ``check`` of its own, which
+    changes nothing."""
+    found = opener(lake)
+    if (check := getattr(found, "check", None)) is not None:
+        check(lake)
+
+
 def opener(lake: LakeConfig) -> OpenSink:
     """What makes sinks of the lake's format. Raises ConfigError where it cannot be loaded, or not in this mode."""
     found, modes = _load(lake.format)

@@ -94,6 +94,14 @@ class IcebergSink:
         self._retention = Retention.of(lake)
         self._folder = Folder(f"{self.uri}/data")
 
+    @staticmethod
+    def check(lake: LakeConfig) -> None:
+        """Ask the catalog for its namespaces, if it is there; ``check_lake`` in the factory."""
+        with mapped_errors(lake.path):
+            catalog = lake_catalog(lake)
+            if catalog is not None:
+                catalog.list_namespaces()
+
     def state(self) -> SinkState | None:
         """``Sink.state``."""
         with mapped_errors(self.uri):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.catalog import Catalog, load_catalog
 
+from wal2lake.errors import ConfigError
 from wal2lake.lakes import table_uri
 from wal2lake.urls import is_object_url
 from wal2lake.variables import looked_up
@@ -54,4 +55,8 @@ def identifier(lake: LakeConfig, namespace: str, name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=8)
 def _opened(name: str, properties: tuple[tuple[str, str], ...], process: int) -> Catalog:
-    return load_catalog(name, **dict(properties))
+    try:
+        return load_catalog(name, **dict(properties))
+    except (ValueError, TypeError) as error:  # of its own making: which property it lacks
+        hint = "Look at lake.catalog and lake.catalog_properties, and at pyiceberg's own configuration."
+        raise ConfigError(f"The catalog {name} of the Iceberg tables cannot be opened: {error}.", hint=hint) from error

@@ -68,7 +68,7 @@ def _mapped(uri: str, error: Exception) -> Wal2LakeError | None:
         return AuthError("The catalog of the Iceberg tables refuses the credentials.", hint=_SETTINGS)
     if isinstance(error, iceberg.ForbiddenError):
         return RightsError("The catalog of the Iceberg tables does not allow this.", hint=_SETTINGS)
-    if isinstance(error, _CONFIG):
+    if isinstance(error, (*_CONFIG, ImportError)):
         return ConfigError(f"The catalog of the Iceberg tables cannot be opened: {_said(error)}.", hint=_SETTINGS)
     if isinstance(error, _PASSING) or library in ("sqlalchemy", "requests", "urllib3"):
         return SinkUnavailableError(f"The catalog of the Iceberg tables does not answer now: {_said(error)}.")
@@ -83,6 +83,7 @@ _SETTINGS: Final = "Look at lake.catalog and lake.catalog_properties, and at pyi
 
 
 def _said(error: Exception) -> str:
-    """One line; of SQLAlchemy's, without the statement and its parameters."""
-    words = " ".join(str(getattr(error, "orig", None) or error).split()).rstrip(".") or type(error).__name__
+    """One line; of SQLAlchemy's, what the database says, without statements, parameters and URLs."""
+    own = type(error).__name__ if type(error).__module__.startswith("sqlalchemy") else error
+    words = " ".join(str(getattr(error, "orig", None) or own).split()).rstrip(".") or type(error).__name__
     return words if len(words) <= _LONGEST else f"{words[:_LONGEST]} …"
