@@ -134,11 +134,12 @@ def test_a_log_lives_where_there_are_conditional_puts_alone(storage: Storage) ->
 
 
 @pytest.fixture
-def two_writers(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> tuple[LogWriter, LogWriter]:
+def two_writers(storage: Storage) -> Iterator[tuple[LogWriter, LogWriter]]:
     """As where a lease ran out under a process that slept."""
     first = LogWriter(storage, IDENTITY)
     first.close()
-    return first, LogWriter(storage, IDENTITY)
+    with LogWriter(storage, IDENTITY) as second:
+        yield first, second
 
 
 def test_of_two_writers_one_ends_and_nothing_is_lost(two_writers: tuple[LogWriter, LogWriter]) -> None:
