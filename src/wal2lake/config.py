@@ -12,6 +12,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -19,6 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from wal2lake.errors import ConfigError
 from wal2lake.lakes import Lake
+from wal2lake.login import Login, as_command
 from wal2lake.names import qualified, split_qualified
 from wal2lake.urls import ObjectUrl, is_object_url, local_path
 from wal2lake.variables import refuse_secrets
@@ -28,6 +30,7 @@ FORMATS = ("delta", "iceberg", "parquet")  # of the lake; installed packages may
 SINK_ENTRY_POINTS = "wal2lake.sinks"
 _DEEPEST = 100  # parts of a Spark setting's name
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_SPLIT = "split"  # of a setting's metadata: how a text is taken apart that stands in the place of a list
 T = TypeVar("T")
 
 
@@ -35,12 +38,19 @@ T = TypeVar("T")
 class SourceConfig:
     """Where the changes come from. ``dsn`` is libpq's (keywords or URI); empty means PGHOST, PGSERVICE …
 
+    ``password_command`` prints the password of each connection: a program and its arguments, no shell.
     ``failover``: standbys that synchronize slots keep this one in step (PostgreSQL 17 and later). ``streaming``: large
     transactions are taken in before they commit (PostgreSQL 14 and later; from an earlier server, when they do).
     ``two_phase``: prepared ones are when they are prepared (PostgreSQL 15 and later), and count when they commit.
     """
 
     dsn: str = field(default="", repr=False)
+    password_command: tuple[str, ...] = field(
+        default=(),
+        repr=False,
+        kw_only=True,
+        metadata={_SPLIT: partial(as_command, name="source.password_command")},
+    )
     publication: str = "wal2lake"
     slot: str = "wal2lake"
     failover: bool = False
@@ -48,6 +58,7 @@ class SourceConfig:
     two_phase: bool = False
 
     def __post_init__(self) -> None:
+        as_command(self.password_command, "source.password_command")
         if not _SLOT_NAME.fullmatch(self.slot):
             raise ConfigError(
                 f"{self.slot!r} cannot name a replication slot.",
@@ -60,6 +71,11 @@ class SourceConfig:
                 "source.failover and source.two_phase exclude each other: PostgreSQL keeps no such slot in step.",
                 hint="Set one of them to false; without two_phase, prepared transactions are read when they commit.",
             )
+
+    @property
+    def login(self) -> Login:
+        """What every connection to the source is opened with."""
+        return Login(self.dsn, self.password_command)
 
 
 @dataclass(frozen=True)
@@ -351,7 +367,11 @@ def _section(kind: Callable[..., T], name: str, document: Mapping[str, Any]) -> 
     for key in values:
         _require_known(name, key, kind)
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: _coerce(f"{name}.{key}", _default(known[key]), value) for key, value in values.items()})
+    given = {
+        key: known[key].metadata[_SPLIT](value) if isinstance(value, str) and _SPLIT in known[key].metadata else value
+        for key, value in values.items()
+    }
+    return kind(**{key: _coerce(f"{name}.{key}", _default(known[key]), value) for key, value in given.items()})
 
 
 def _default(setting: Field[Any]) -> object:

@@ -206,6 +206,26 @@ def impatient(own_world: World) -> Iterator[World]:
     own_world.sql("ALTER ROLE postgres RESET wal_sender_timeout")
 
 
+def test_it_comes_back_with_the_password_of_the_day(world: World, tmp_path: Path) -> None:
+    role, password = f"{world.name}_role", tmp_path / "password"
+
+    def rotate(new: str) -> None:
+        password.write_text(new)
+        world.sql(f"SET synchronous_commit = on; ALTER ROLE {role} PASSWORD '{new}'")
+
+    world.sql(f"CREATE ROLE {role} LOGIN REPLICATION")
+    rotate("first")
+    dsn = f"host=127.0.0.1 port={world.server.port} user={role} dbname=postgres"
+    source = replace(world.config.source, dsn=dsn, password_command=("cat", str(password)))
+    with world.capturing(Capture(replace(world.config, source=source))):
+        world.await_durable(world.insert(1, 2))
+        rotate("second")
+        world.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+        world.await_durable(world.insert(3, 4))
+    assert not world.errors
+    world.sql(f"DROP ROLE {role}")
+
+
 def test_the_server_may_go_and_come_back(own_world: World) -> None:
     own_world.make_slots()
     with own_world.capturing():

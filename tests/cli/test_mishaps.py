@@ -25,7 +25,7 @@ from tests.waiting import eventually
 from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.cli.main import app, main
-from wal2lake.cli.options import resolve, source_dsn
+from wal2lake.cli.options import resolve, source_login
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError, LogMismatchError
 from wal2lake.lsn import LSN
@@ -370,10 +370,10 @@ def test_the_protocol_reads_only_the_source(server: EmbeddedPostgres, tmp_path: 
 
 
 def test_a_database_is_a_dsn_as_in_postgresqls_programs() -> None:
-    assert source_dsn(None, "shop") == "dbname=shop"
-    assert source_dsn(None, "") == ""
+    assert source_login(None, "shop", None).dsn == "dbname=shop"
+    assert source_login(None, "", None).dsn == ""
     for dsn in ("host=a", "postgresql://a/b", "postgre://user:secret@a"):
-        assert source_dsn(None, dsn) == dsn
+        assert source_login(None, dsn, None).dsn == dsn
 
 
 def test_a_terminal_gets_no_binary(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable
+from psycopg.conninfo import make_conninfo
 
 from tests.pipeline.conftest import Site
 from wal2lake.changelog.log import ChangeLog
@@ -23,13 +26,28 @@ def long_text(seed: str) -> str:
 
 
 @pytest.mark.spark
-def test_the_whole_pipeline_in_spark(spark_site: Site) -> None:
+def test_the_whole_pipeline_in_spark(spark_site: Site, tmp_path: Path) -> None:
+    """With a password that is another one in each run: driver and tasks ask the command for it."""
     spark_site.config = replace(spark_site.config, log=replace(spark_site.config.log, retention_seconds=0.0))
+    role, capture = f"rotating_{spark_site.name}", spark_site.capture
+    spark_site.sql(f"CREATE ROLE {role} LOGIN SUPERUSER")
+    login = {"dsn": make_conninfo(spark_site.dsn, host="127.0.0.1", user=role)}
+    command = ("cat", str(tmp_path / "password"))
+    source = replace(spark_site.config.source, **login, password_command=command)
+    spark_site.config = replace(spark_site.config, source=source)
+
+    def rotate_and_capture() -> None:
+        (tmp_path / "password").write_text(password := uuid4().hex)
+        spark_site.sql(f"ALTER ROLE {role} PASSWORD '{password}'")
+        capture()
+
+    spark_site.capture = rotate_and_capture  # type: ignore[method-assign]
     every_kind_of_change(spark_site)
     assert {table["state"] for table in spark_site.status()["tables"].values()} == {"streaming"}
     assert spark_site.status()["lag_bytes"] == 0
     log = ChangeLog.open(spark_site.config.log.path)
     assert log.segments[0].seq > 0, "what short runs applied was never removed"
+    spark_site.sql(f"DROP ROLE {role}")
 
 
 def test_every_kind_of_change_of_every_kind_of_table(site: Site) -> None:

@@ -116,7 +116,7 @@ class Capture:
 
     def _other_manner(self, error: ServerError) -> Manner:
         """How the transaction can be had that the server could not send; raises ``error`` when there is no way."""
-        manner = self._manner.beyond(error, self._config.source.dsn)
+        manner = self._manner.beyond(error, self._config.source.login)
         if manner.usual:
             logger.warning("%s The next session takes no transaction before its commit.", error.message)
             return manner
@@ -153,7 +153,7 @@ class Capture:
         only = None if manner.usual else OneTransaction(manner, writer.durable_lsn)
         writer.new_session()
         with ReplicationStream(
-            source.dsn,
+            source.login,
             source.slot,
             found.confirmed,
             source.publication,

@@ -105,12 +105,12 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
     Raises as open_log does, and SlotMissingError.
     """
     log = writer.log
-    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+    with connect(config.source.login, application_name="wal2lake capture") as connection:
         _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         log.check_identity(_identity(config, system, log.start_lsn))
-        step = step_to(config.source.dsn, log, system)
+        step = step_to(config.source.login, log, system)
         check_wal_end(connection, system.wal_lsn, step.bounded(writer.durable_lsn))
         try:
             state = _free_slot(connection, config.source.slot, stop)
@@ -128,7 +128,7 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
 
 def check_started(config: Config, durable: LSN) -> LSN:
     """Look at the slot once more when the stream runs: from here on nobody else can move it. Return where it stands."""
-    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+    with connect(config.source.login, application_name="wal2lake capture") as connection:
         state = slot_state(connection, config.source.slot)
     if state is None:
         raise missing_slot(config.source.slot)
@@ -167,10 +167,10 @@ def change_log_findings(config: Config) -> list[Finding]:
             return list(_lost_log_findings(config))
         log = ChangeLog.open(config.log.path)
         durable = log.durable_lsn()
-        with connect(config.source.dsn, application_name="wal2lake check") as connection:
+        with connect(config.source.login, application_name="wal2lake check") as connection:
             system = identify(connection)  # after the log was looked at: the log follows the server
             log.check_identity(_identity(config, system, log.start_lsn))
-            durable = step_to(config.source.dsn, log, system).bounded(durable)
+            durable = step_to(config.source.login, log, system).bounded(durable)
             check_wal_end(connection, system.wal_lsn, durable)
             state = slot_state(connection, config.source.slot)
             if state is None:
@@ -184,7 +184,7 @@ def change_log_findings(config: Config) -> list[Finding]:
 
 def _lost_log_findings(config: Config) -> Iterator[Finding]:
     try:
-        with connect(config.source.dsn, application_name="wal2lake check") as connection:
+        with connect(config.source.login, application_name="wal2lake check") as connection:
             if slot_state(connection, config.source.slot) is not None:
                 _require_no_lost_log(config, identify(connection))
     except Wal2LakeError as error:
@@ -200,7 +200,7 @@ def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, d
 
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:
-    with connect(config.source.dsn, application_name="wal2lake capture") as connection:
+    with connect(config.source.login, application_name="wal2lake capture") as connection:
         _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
@@ -252,7 +252,7 @@ def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> L
             raise InterruptedByUser("Stopped while the replication slot was being made.")
         slot_waits()
 
-    with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
+    with replication_connection(config.source.login, application_name="wal2lake capture") as pgconn:
         source = config.source
         created = create_slot(
             pgconn,
@@ -349,7 +349,7 @@ def _require_known(config: Config, connection: Connection) -> None:
 def _see_to_failover(config: Config, state: SlotState) -> None:
     """Have standbys keep the slot in step from now on, where that is wanted; the slot is free."""
     if config.source.failover and not state.failover:
-        with replication_connection(config.source.dsn, application_name="wal2lake capture") as pgconn:
+        with replication_connection(config.source.login, application_name="wal2lake capture") as pgconn:
             alter_slot(pgconn, config.source.slot, failover=True)
         logger.info("Standbys that synchronize slots keep the slot %s in step from now on.", config.source.slot)
 

@@ -23,6 +23,7 @@ from wal2lake.changelog.log import ChangeLog
 from wal2lake.changelog.timelines import Switches, Timeline, newest_timeline
 from wal2lake.changelog.writer import LogWriter
 from wal2lake.errors import BEGIN_ANEW, ConnectError, LogMismatchError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN, LSN_MAX
 from wal2lake.names import qualified
 from wal2lake.postgres.catalog import SystemIdentity, identify
@@ -61,7 +62,7 @@ class Step:
         writer.follow(self.timeline)
 
 
-def step_to(dsn: str, log: ChangeLog, system: SystemIdentity) -> Step:
+def step_to(dsn: Dsn, log: ChangeLog, system: SystemIdentity) -> Step:
     """The step from where ``log`` is to the server; raises LogMismatchError where it cannot be taken."""
     step = find_step(dsn, log, system)
     if step.fork is not None and reaches_beyond(log, step.fork):
@@ -69,7 +70,7 @@ def step_to(dsn: str, log: ChangeLog, system: SystemIdentity) -> Step:
     return step
 
 
-def find_step(dsn: str, log: ChangeLog, system: SystemIdentity) -> Step:
+def find_step(dsn: Dsn, log: ChangeLog, system: SystemIdentity) -> Step:
     """The same, also where the log has transactions behind the fork.
 
     Raises LogMismatchError for a server whose history is not the log's, ConnectError for one promoted meanwhile.

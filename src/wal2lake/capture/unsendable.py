@@ -33,6 +33,7 @@ import psycopg
 from wal2lake.capture.startup import PLUGIN_OPTIONS, STREAMING_OPTIONS, TWO_PHASE_OPTIONS
 from wal2lake.columnar.headers import COMMIT, DELETE, INSERT, ORIGIN, RELATION, TYPE, UPDATE, MessageColumns
 from wal2lake.errors import BEGIN_ANEW, ProtocolError, ServerError, Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.names import qualified
 from wal2lake.pgoutput.codec import read_message, write_message
@@ -79,7 +80,7 @@ class Manner:
         streaming = STREAMING_OPTIONS if self.streaming else {}
         return PLUGIN_OPTIONS | streaming | (TWO_PHASE_OPTIONS if self.two_phase else {})
 
-    def beyond(self, error: ServerError, dsn: str) -> Manner:
+    def beyond(self, error: ServerError, dsn: Dsn) -> Manner:
         """The manner in which the transaction can be had that ended this one by ``error``; which is raised, with the
         cure in its hint, when there is none."""
         if self.streaming or self.two_phase:
@@ -165,12 +166,12 @@ def _mark(column: TupleColumn) -> TupleColumn:
     return column if column.data is None else TupleColumn(column.kind, _NOT_ASCII.sub(b"\xff", column.data))
 
 
-def _knows_binary(dsn: str) -> bool:
+def _knows_binary(dsn: Dsn) -> bool:
     with connect(dsn, application_name="wal2lake capture") as connection:
         return connection.info.server_version >= OPTION_SINCE["binary"]
 
 
-def _largest(dsn: str) -> str:
+def _largest(dsn: Dsn) -> str:
     """Which tables may have the value: those of the database with the most bytes out of line, beside a bytea."""
     found: list[tuple[str, str]] = []
     briefly = {"lock_timeout": "1s"}

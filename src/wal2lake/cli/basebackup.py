@@ -17,6 +17,7 @@ from wal2lake.cli.options import with_dsn
 from wal2lake.cli.output import say
 from wal2lake.cli.shared import Json, SayOnce, pairs, refuse, show
 from wal2lake.errors import ConfigError
+from wal2lake.login import Dsn
 from wal2lake.postgres.physical.backup import BackupOptions, BackupProgress, base_backup
 
 _RATE = re.compile(r"\s*(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE]\+?\d{1,2})?)\s*(?P<unit>[kM]?)\s*", re.ASCII)
@@ -49,7 +50,7 @@ class Checkpoint(StrEnum):
 def basebackup(
     context: typer.Context,
     target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
-    dsn: str,
+    dsn: Dsn,
     backup_format: Annotated[
         BackupFormat, typer.Option("--format", "-F", help="plain: a data directory; tar: an archive a tablespace.")
     ] = BackupFormat.PLAIN,

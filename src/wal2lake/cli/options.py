@@ -21,6 +21,7 @@ import typer
 from wal2lake.cli.output import say
 from wal2lake.config import Config
 from wal2lake.errors import ConfigError
+from wal2lake.login import Login, as_command
 
 DEFAULT_FILE = Path("wal2lake.toml")
 _PANEL = "Configuration"
@@ -58,6 +59,13 @@ _SOURCE: dict[str, Any] = {
             "libpq's keywords or URI, or a database's name; else source.dsn, then PGHOST, PGSERVICE …", "--dsn", "-d"
         ),
     ],
+    "password_command": Annotated[
+        str | None,
+        _option(
+            "A command that prints the password; it is split as a shell would, and no shell is asked.",
+            "--password-command",
+        ),
+    ],
 }
 _SPARK: dict[str, Any] = {
     "mode": Annotated[str | None, _option("mirror (the tables as they are) or append (every change a row).", "--mode")],
@@ -90,16 +98,21 @@ def with_spark_config(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_dsn(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command(dsn, …)`` the options that say where the server is; nothing but [source] is read."""
-    return _extended(command, "dsn", _SOURCE, source_dsn)
+    return _extended(command, "dsn", _SOURCE, source_login)
 
 
-def source_dsn(config_file: Path | None, dsn: str | None) -> str:
-    """The flag, else the environment's or the file's source.dsn, else '' (libpq's own variables)."""
+def source_login(config_file: Path | None, dsn: str | None, password_command: str | None) -> Login:
+    """The flags; without --dsn the environment's or the file's [source], where that says nothing libpq's variables.
+
+    Another server's password command is not asked: with --dsn only the flag counts.
+    """
+    command = as_command(password_command or "", "--password-command")
+    if dsn is not None:
+        return Login(f"dbname={dsn}" if _DATABASE.fullmatch(dsn) else dsn, command)
     if config_file is None and DEFAULT_FILE.exists():
         config_file = DEFAULT_FILE
-    if dsn is None:
-        return Config.load_source(config_file).dsn
-    return f"dbname={dsn}" if _DATABASE.fullmatch(dsn) else dsn
+    source = Config.load_source(config_file)
+    return Login(source.dsn, command or source.password_command)
 
 
 def _extended(

@@ -10,6 +10,7 @@ import typer
 from wal2lake.cli import basebackup, receivewal, recv, slots
 from wal2lake.cli.options import with_dsn
 from wal2lake.cli.shared import PANEL, Json, show
+from wal2lake.login import Dsn
 from wal2lake.postgres import system
 from wal2lake.postgres.catalog import identify as identify_system
 from wal2lake.postgres.connection import replication_connection
@@ -26,7 +27,7 @@ app.add_typer(slots.app, name="slots", rich_help_panel=PANEL)
 
 @app.command(rich_help_panel=PANEL, epilog="Example: wal2lake identify -d 'host=db.example.com user=rep'")
 @with_dsn
-def identify(dsn: str, as_json: Json = False) -> None:
+def identify(dsn: Dsn, as_json: Json = False) -> None:
     """Say which cluster this is: system identifier, timeline and its history, WAL position, version."""
     with replication_connection(dsn, application_name="wal2lake identify") as pgconn:
         identity = identify_system(pgconn)

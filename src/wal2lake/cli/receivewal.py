@@ -20,6 +20,7 @@ from wal2lake.cli.shared import (
     say_waiting,
 )
 from wal2lake.errors import ConfigError
+from wal2lake.login import Dsn
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.physical.receivelog import ReceiveWalOptions, receive_wal
 from wal2lake.postgres.slots import create_physical_slot, drop_slot
@@ -33,7 +34,7 @@ _OF_STREAM = ("folder", "until_lsn", "synchronous", "status_interval", "no_loop"
 @with_dsn
 def receivewal(
     context: typer.Context,
-    dsn: str,
+    dsn: Dsn,
     folder: Annotated[
         Path | None,
         typer.Argument(help="Where the segments go, made where it is missing; goes on after those that are there."),
@@ -75,7 +76,7 @@ def receivewal(
 
 
 def _create_or_drop(
-    context: typer.Context, dsn: str, slot: str | None, create: bool, drop: bool, if_not_exists: bool
+    context: typer.Context, dsn: Dsn, slot: str | None, create: bool, drop: bool, if_not_exists: bool
 ) -> None:
     flag = "--create-slot" if create else "--drop-slot"
     if create and drop:

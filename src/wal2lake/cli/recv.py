@@ -54,6 +54,7 @@ from wal2lake.cli.shared import (
 from wal2lake.decoding.context import Writer
 from wal2lake.decoding.decoder import Decoder
 from wal2lake.errors import ConfigError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions, quote_publication_names
 from wal2lake.postgres.catalog import require_publications
@@ -84,7 +85,7 @@ _OF_STREAM = (
 def recv(
     context: typer.Context,
     slot: Slot,
-    dsn: str,
+    dsn: Dsn,
     create: Create = False,
     if_not_exists: IfNotExists = False,
     failover: Failover = False,
@@ -197,14 +198,14 @@ def _check_options(context: typer.Context, plugin: str, create: bool, drop: bool
         refuse(context, _OF_CREATION, "has no effect without --create-slot.")
 
 
-def _drop(dsn: str, slot: str) -> None:
+def _drop(dsn: Dsn, slot: str) -> None:
     with replication_connection(dsn, application_name=_NAME) as pgconn:
         drop_slot(pgconn, slot)
     say(f"Dropped the slot {slot}.")
 
 
 def _create(
-    dsn: str, slot: str, options: PgoutputOptions | PluginOptions, made: Mapping[str, Any], if_not_exists: bool
+    dsn: Dsn, slot: str, options: PgoutputOptions | PluginOptions, made: Mapping[str, Any], if_not_exists: bool
 ) -> None:
     """Make the slot, unless the server does not know, or does not have, what will be asked of it."""
     with replication_connection(dsn, application_name=_NAME) as pgconn:

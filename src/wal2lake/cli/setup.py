@@ -92,9 +92,9 @@ def check(
     if as_json and as_sql:
         raise ConfigError("--json and --sql exclude each other.")
     source = config.source
-    findings = preflight(source.dsn, source.publication, source.slot)
+    findings = preflight(source.login, source.publication, source.slot)
     findings += [*_change_log(config), *_last_failures(config), *_types(config)]
-    findings += readiness(config, published_bytes(source.dsn, source.publication))
+    findings += readiness(config, published_bytes(source.login, source.publication))
     failed = any(finding.level == "error" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
@@ -187,7 +187,7 @@ def _drop_from_server(source: SourceConfig, publication: str | None, kept_log: S
     settings = {"lock_timeout": LOCK_TIMEOUT}
     said = []
     with (
-        connect(source.dsn, application_name="wal2lake drop", settings=settings, writable=True) as connection,
+        connect(source.login, application_name="wal2lake drop", settings=settings, writable=True) as connection,
         mapped_errors(),
         connection.transaction(),
     ):

@@ -13,6 +13,7 @@ from wal2lake.cli.options import with_dsn
 from wal2lake.cli.output import console, print_json, say
 from wal2lake.cli.shared import Json, Slot, refuse, show, waiting_for_transactions
 from wal2lake.errors import ConfigError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.monitor.view import size
 from wal2lake.postgres import slots
@@ -26,7 +27,7 @@ _NAME = "wal2lake slots"
 
 @app.command("list", epilog="Example: wal2lake slots list --json")
 @with_dsn
-def list_(dsn: str, as_json: Json = False) -> None:
+def list_(dsn: Dsn, as_json: Json = False) -> None:
     """All slots of the cluster, as pg_replication_slots has them, with the bytes of WAL that each keeps."""
     with closing(connect(dsn, application_name=_NAME)) as connection:
         states = slots.slot_states(connection)
@@ -68,7 +69,7 @@ def table(found: list[dict[str, Any]]) -> Table:
 def create(
     context: typer.Context,
     slot: Slot,
-    dsn: str,
+    dsn: Dsn,
     plugin: Annotated[str, typer.Option("--plugin", "-P", help="The output plugin of a logical slot.")] = "pgoutput",
     physical: Annotated[bool, typer.Option("--physical", help="A physical slot.")] = False,
     reserve_wal: Annotated[
@@ -100,7 +101,7 @@ def create(
 
 @app.command(epilog="Example: wal2lake slots read walled")
 @with_dsn
-def read(slot: Slot, dsn: str, as_json: Json = False) -> None:
+def read(slot: Slot, dsn: Dsn, as_json: Json = False) -> None:
     """Where a physical slot keeps WAL from: READ_REPLICATION_SLOT (15 and later)."""
     with replication_connection(dsn, application_name=_NAME) as pgconn:
         found = slots.read_slot(pgconn, slot)
@@ -113,7 +114,7 @@ def read(slot: Slot, dsn: str, as_json: Json = False) -> None:
 @with_dsn
 def alter(
     slot: Slot,
-    dsn: str,
+    dsn: Dsn,
     failover: Annotated[
         bool | None, typer.Option("--failover/--no-failover", help="Standbys keep the slot in step (17 and later).")
     ] = None,
@@ -140,7 +141,7 @@ def alter(
 @with_dsn
 def drop(
     slot: Slot,
-    dsn: str,
+    dsn: Dsn,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until nobody uses it, instead of failing.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -157,7 +158,7 @@ def drop(
 def advance(
     slot: Slot,
     upto_lsn: Annotated[LSN, typer.Argument(parser=LSN.parse, metavar="LSN", help="Where to.")],
-    dsn: str,
+    dsn: Dsn,
     as_json: Json = False,
 ) -> None:
     """Move a slot forward without reading: what lies before is lost to it."""
@@ -172,7 +173,7 @@ def advance(
 def copy(
     slot: Slot,
     new_slot: Annotated[str, typer.Argument(help="The new slot's name.")],
-    dsn: str,
+    dsn: Dsn,
     as_json: Json = False,
 ) -> None:
     """Make a new slot that stands exactly where SLOT stands."""

@@ -11,7 +11,7 @@ from typing import Generic, Literal, NoReturn, TypeVar
 
 from psycopg.adapt import AdaptersMap
 
-from wal2lake.arguments import as_callback, as_count, as_flag, as_lsn, as_name, as_names, as_text
+from wal2lake.arguments import as_callback, as_count, as_flag, as_lsn, as_name, as_names
 from wal2lake.client.events import (
     UNCHANGED,
     Begin,
@@ -31,6 +31,7 @@ from wal2lake.client.events import (
 from wal2lake.client.readers import LogicalOptions, LogicalReader, PhysicalReader, ReplicationReader
 from wal2lake.client.stream import AsyncStream, Behaviour, Stream
 from wal2lake.errors import ConfigError
+from wal2lake.login import Command, Dsn, as_login
 from wal2lake.pgoutput import options as pgoutput
 from wal2lake.postgres.reconnect import OnWait
 from wal2lake.wire.replication import XLogData
@@ -49,13 +50,13 @@ class Connecting(Generic[T]):
 
     def __init__(
         self,
-        dsn: str,
+        dsn: Dsn,
         reader: Callable[[], ReplicationReader[T]],
         buffer_bytes: int,
         reconnect: bool,
         on_wait: OnWait | None,
     ) -> None:
-        self._dsn = as_text(dsn, "dsn")
+        self._dsn = as_login(dsn)
         self._reader = reader
         self._how = Behaviour(
             as_count(buffer_bytes, "buffer_bytes"), as_flag(reconnect, "reconnect"), as_callback(on_wait, "on_wait")
@@ -109,7 +110,7 @@ class Connecting(Generic[T]):
 
 
 def connect(
-    dsn: str = "",
+    dsn: Dsn = "",
     *,
     slot: str,
     publication: str | Sequence[str],
@@ -125,6 +126,7 @@ def connect(
     reconnect: bool = True,
     on_wait: OnWait | None = None,
     buffer_bytes: int = BUFFER_BYTES,
+    password_command: Command = (),
 ) -> Connecting[Event]:
     """The changes of one or several publications, transaction by transaction as they commit, from a pgoutput slot.
 
@@ -134,7 +136,9 @@ def connect(
     (16+). ``binary``: values travel in binary form (14+). ``values`` 'text': PostgreSQL's text instead of Python's
     types. ``adapters``: loaders of your own (psycopg's AdaptersMap; its global one else). ``reconnect`` False: a lost
     connection is an error; else ``on_wait`` hears it and the seconds until the next try (else a warning is logged).
-    ``buffer_bytes``: how much is read ahead. ``streaming`` and ``two_phase`` are refused: transactions come whole.
+    ``buffer_bytes``: how much is read ahead. ``password_command``: a program and its arguments, or the text of both,
+    which prints the password of each connection, as a token of IAM. ``streaming`` and ``two_phase`` are refused:
+    transactions come whole.
 
     Raises ConfigError; opening raises AuthError, ConnectError, SlotMissingError, SlotInUseError, PublicationError and
     the others of wal2lake.errors; iterating raises what no waiting mends: LogMismatchError when the slot or the server
@@ -152,11 +156,11 @@ def connect(
     start = as_lsn(start_lsn, "start_lsn")
     create = as_flag(create_slot, "create_slot")
     what = LogicalOptions(as_name(slot, "slot"), options, create, start, values, adapters)
-    return Connecting(dsn, lambda: LogicalReader(what), buffer_bytes, reconnect, on_wait)
+    return Connecting(as_login(dsn, password_command), lambda: LogicalReader(what), buffer_bytes, reconnect, on_wait)
 
 
 def connect_physical(
-    dsn: str = "",
+    dsn: Dsn = "",
     *,
     slot: str | None = None,
     start_lsn: int | None = None,
@@ -164,17 +168,19 @@ def connect_physical(
     reconnect: bool = True,
     on_wait: OnWait | None = None,
     buffer_bytes: int = BUFFER_BYTES,
+    password_command: Command = (),
 ) -> Connecting[XLogData]:
     """The WAL itself, as XLogData without a gap: ``payload`` are its bytes from ``start_lsn`` on.
 
     It begins at ``start_lsn`` of ``timeline`` (None: where the physical ``slot`` keeps WAL from, or where the server's
     ends now) and crosses promotions. Acknowledge the end of what is durable (``start_lsn + len(payload)``); without a
-    slot that only tells pg_stat_replication. Raises as connect does.
+    slot that only tells pg_stat_replication. ``password_command`` is as in connect. Raises as connect does.
     """
     start = None if start_lsn is None else as_lsn(start_lsn, "start_lsn")
     name = None if slot is None else as_name(slot, "slot")
     number = None if timeline is None else as_count(timeline, "timeline")
-    return Connecting(dsn, lambda: PhysicalReader(name, start, number), buffer_bytes, reconnect, on_wait)
+    login = as_login(dsn, password_command)
+    return Connecting(login, lambda: PhysicalReader(name, start, number), buffer_bytes, reconnect, on_wait)
 
 
 def _proto_version(streaming: pgoutput.Streaming, two_phase: bool) -> int:

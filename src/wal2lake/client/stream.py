@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from wal2lake.arguments import as_lsn, as_seconds, as_xid
 from wal2lake.client.readers import ReplicationReader
 from wal2lake.errors import ConfigError, InterruptedByUser, Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect_replication, connect_replication_async, run, run_async
 from wal2lake.postgres.read_ahead import ReadAhead, StreamEndedError
@@ -52,7 +53,7 @@ class Behaviour(NamedTuple):
 class _Session(Generic[T]):
     """What both kinds of stream are: a reader, its connection, and what was acknowledged."""
 
-    def __init__(self, dsn: str, reader: ReplicationReader[T], how: Behaviour) -> None:
+    def __init__(self, dsn: Dsn, reader: ReplicationReader[T], how: Behaviour) -> None:
         self._dsn = dsn
         self._reader = reader
         self._buffer_bytes = how.buffer_bytes

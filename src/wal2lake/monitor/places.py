@@ -179,7 +179,7 @@ def _server_status(
     settings = {"lock_timeout": _LOCK_TIMEOUT}
     try:
         with (
-            connect(config.source.dsn, application_name="wal2lake status", settings=settings) as connection,
+            connect(config.source.login, application_name="wal2lake status", settings=settings) as connection,
             mapped_errors(),
         ):
             slot = slot_state(connection, config.source.slot)

@@ -77,7 +77,7 @@ class Batches:
 
     def published(self) -> list[PublishedTable]:
         """The publication's tables as they are now, each known from then on. Raises LockedError."""
-        with catalog_session(self.config.source.dsn) as connection:
+        with catalog_session(self.config.source.login) as connection:
             return self._published(connection)
 
     def _published(self, connection: Connection) -> list[PublishedTable]:
@@ -93,7 +93,7 @@ class Batches:
 
         It is no matter when that is asked, or how often: what was done in between has left its trace in the catalog.
         """
-        with catalog_session(self.config.source.dsn) as connection:
+        with catalog_session(self.config.source.login) as connection:
             published = self._published(connection)
             known = self._known()
             found = look(connection, self.config.source.publication, [table.plan.relation_id for table in known])
@@ -198,7 +198,7 @@ class Batches:
         unasked = [table.relation_id for table in tables if self._table(table).is_anew_unasked]
         sizes: dict[int, int] = {}
         if unasked:
-            with catalog_session(self.config.source.dsn) as connection:
+            with catalog_session(self.config.source.login) as connection:
                 sizes = table_sizes(connection, unasked)
         for table in tables:
             if sizes.get(table.relation_id, 0) > most:
@@ -321,7 +321,7 @@ class Batches:
         table.require_relation(item.relation_id)
         whole = table.state.rows is not None and len(table.state.rows.files) == 1
         table.truncates |= truncating(self._log, item, of_root=not whole)
-        source = SourceRelation(self.config.source.dsn, self.config.source.publication, item.relation_id)
+        source = SourceRelation(self.config.source.login, self.config.source.publication, item.relation_id)
         task = ApplyTask(
             log_path=self.config.log.path,
             batch=item,

@@ -134,12 +134,12 @@ class Snapshots:
     def _copy_round(self, tables: Sequence[PublishedTable], failed: dict[str, Wal2LakeError], pace: Pace) -> bool:
         """One round; True when a table changed under it, and another round is due."""
         settings = self.config.source
-        with catalog_session(settings.dsn) as connection:
+        with catalog_session(settings.login) as connection:
             settled = wal_end(connection)
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))
-            with SnapshotKeeper(settings.dsn, settled) as keeper:
+            with SnapshotKeeper(settings.login, settled) as keeper:
                 rows = rows_in(connection, settings.publication, unread, keeper.identity.name)
                 published = published_tables(connection, settings.publication)
 
@@ -209,7 +209,7 @@ class Snapshots:
                     require_sent_keys(known.plan, rows)
                 return [
                     CopyTask(
-                        dsn=self.config.source.dsn,
+                        dsn=self.config.source.login,
                         log=self.config.log.path,
                         pipeline=self.config.pipeline.name,
                         table=table,

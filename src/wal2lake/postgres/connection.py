@@ -9,6 +9,8 @@ it is the first statement, for a better-matching overload elsewhere would win ov
 operator. pg_temp is named, and last: unnamed, it would come first, and a pooler's session may hold tables of others.
 No query goes through somebody's view in place of a table, and a session that is not to write cannot.
 
+A password command (login.py) is asked here alone, and once more where what it printed before is refused (passwords.py).
+
 Waiting happens in ``poll``, never inside libpq, so Ctrl-C works and a deadline holds. A command that is given up is
 cancelled: a backend that waits for a lock does not see that its client is gone, and would keep its half-made slot.
 
@@ -24,16 +26,16 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from wal2lake.arguments import as_text
-from wal2lake.errors import ConnectError, ServerConfigError
-from wal2lake.postgres import exchange
+from wal2lake.errors import AuthError, ConfigError, ConnectError, ServerConfigError
+from wal2lake.login import Dsn, as_login
+from wal2lake.postgres import exchange, passwords
 from wal2lake.postgres.errors import dsn_error, map_error
 from wal2lake.postgres.exchange import PGconn, Row
 from wal2lake.postgres.notices import Notices, log_notice
@@ -93,20 +95,24 @@ def mapped_errors(*, connecting: bool = False) -> Iterator[None]:
         raise map_error(error, connecting=connecting) from error
 
 
-def conninfo(dsn: str, application_name: str, **overrides: str) -> str:
-    """``dsn`` with our defaults below what the user chose and ``overrides`` above it; raises ConfigError."""
-    as_text(dsn, "dsn")
+def conninfo(dsn: Dsn, application_name: str, **overrides: str) -> str:
+    """``dsn`` with our defaults below what the user chose and ``overrides`` above it, without a password that a command
+    prints; raises ConfigError."""
+    login = as_login(dsn)
+    text = login.dsn
     try:
-        given = conninfo_to_dict(dsn)
+        given = conninfo_to_dict(text)
     except psycopg.Error as error:
-        raise dsn_error(str(error), dsn) from None
-    _refuse_torn_password(dsn, given)
+        raise dsn_error(str(error), text) from None
+    _refuse_torn_password(text, given)
+    if login.password_command and "password" in given:
+        raise ConfigError("There are a password in the DSN and a password command.", hint="Leave one of them out.")
     defaults = {name: value for name, value in _GONE_HOST.items() if name not in given}
     # a service file may have a timeout too, and only libpq reads it
     chosen = {"connect_timeout", "service"} & set(given) or {"PGCONNECT_TIMEOUT", "PGSERVICE"} & set(os.environ)
     if not chosen:
         defaults["connect_timeout"] = str(_CONNECT_TIMEOUT_S)
-    return make_conninfo(dsn, **{"fallback_application_name": application_name, **defaults, **overrides})
+    return make_conninfo(text, **{"fallback_application_name": application_name, **defaults, **overrides})
 
 
 def _refuse_torn_password(dsn: str, given: Mapping[str, Any]) -> None:
@@ -120,7 +126,7 @@ def _refuse_torn_password(dsn: str, given: Mapping[str, Any]) -> None:
 
 
 def connect(
-    dsn: str,
+    dsn: Dsn,
     *,
     application_name: str = "wal2lake",
     settings: Mapping[str, str] | None = None,
@@ -130,8 +136,9 @@ def connect(
 
     ``dsn`` '' means libpq's environment. Raises any of map_error's.
     """
-    with mapped_errors(connecting=True):
-        connection = psycopg.connect(conninfo(dsn, application_name), autocommit=True, prepare_threshold=None)
+    connection = _opened(
+        dsn, application_name, lambda given: psycopg.connect(given, autocommit=True, prepare_threshold=None)
+    )
     try:
         require_supported(connection.info.server_version)
         with mapped_errors():
@@ -144,7 +151,7 @@ def connect(
 
 
 def connect_replication(
-    dsn: str,
+    dsn: Dsn,
     *,
     application_name: str = "wal2lake",
     settings: Mapping[str, str] | None = None,
@@ -156,8 +163,7 @@ def connect_replication(
     ``physical`` opens replication=true instead: no database, no SQL, and so no ``settings``.
     Raises any of map_error's; RightsError when the role lacks REPLICATION.
     """
-    with mapped_errors(connecting=True):
-        pgconn = _Opened.connect(_replication_conninfo(dsn, application_name, physical)).pgconn
+    pgconn = _opened(dsn, application_name, _Opened.connect, **_walsender(physical)).pgconn
     pgconn.notice_handler = Notices()
     try:
         warn_of_plaintext(pgconn)
@@ -169,15 +175,14 @@ def connect_replication(
 
 
 async def connect_replication_async(
-    dsn: str,
+    dsn: Dsn,
     *,
     application_name: str = "wal2lake",
     settings: Mapping[str, str] | None = None,
     physical: bool = False,
 ) -> PGconn:
     """connect_replication for an event loop."""
-    with mapped_errors(connecting=True):
-        pgconn = (await _OpenedAsync.connect(_replication_conninfo(dsn, application_name, physical))).pgconn
+    pgconn = (await _opened_async(dsn, application_name, _OpenedAsync.connect, **_walsender(physical))).pgconn
     pgconn.notice_handler = Notices()
     try:
         warn_of_plaintext(pgconn)
@@ -221,9 +226,38 @@ def warn_of_plaintext(pgconn: PGconn | pq.abc.PGconn) -> None:
             logger.warning("%s %s", PLAINTEXT.format(host), PLAINTEXT_CURE)
 
 
-def _replication_conninfo(dsn: str, application_name: str, physical: bool) -> str:
-    mode = "true" if physical else "database"
-    return conninfo(dsn, application_name, replication=mode, client_encoding="UTF8")
+def _opened(dsn: Dsn, application_name: str, how: Callable[[str], T], **overrides: str) -> T:
+    """Connect by ``how``, which takes libpq's string, with the password of the command, if there is one."""
+    login, given = as_login(dsn), conninfo(dsn, application_name, **overrides)
+    while True:
+        password = passwords.ask(login)
+        try:
+            with mapped_errors(connecting=True):
+                return how(_with_password(given, password))
+        except AuthError:
+            if not passwords.refused(login, password):
+                raise
+
+
+async def _opened_async(dsn: Dsn, application_name: str, how: Callable[[str], Awaitable[T]], **overrides: str) -> T:
+    """The same for an event loop."""
+    login, given = as_login(dsn), conninfo(dsn, application_name, **overrides)
+    while True:
+        password = await passwords.ask_async(login)
+        try:
+            with mapped_errors(connecting=True):
+                return await how(_with_password(given, password))
+        except AuthError:
+            if not passwords.refused(login, password):
+                raise
+
+
+def _with_password(given: str, password: passwords.Password | None) -> str:
+    return given if password is None else make_conninfo(given, password=password.text)
+
+
+def _walsender(physical: bool) -> dict[str, str]:
+    return {"replication": "true" if physical else "database", "client_encoding": "UTF8"}
 
 
 def _begin_session(pgconn: PGconn, settings: Mapping[str, str] | None, physical: bool) -> Exchange[None]:
@@ -242,7 +276,7 @@ def require_supported(server_version: int) -> None:
 
 
 @contextlib.contextmanager
-def replication_connection(dsn: str, **options: Any) -> Iterator[PGconn]:
+def replication_connection(dsn: Dsn, **options: Any) -> Iterator[PGconn]:
     """``with replication_connection(dsn) as pgconn``: connect_replication, finished at the end of the block."""
     pgconn = connect_replication(dsn, **options)
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wal2lake.errors import LockedError
+from wal2lake.login import Dsn
 from wal2lake.names import printable, quoted_printable
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection
@@ -43,7 +44,7 @@ class Finding:
 class Probe:
     """What the checks look at, read once."""
 
-    dsn: str
+    dsn: Dsn
     connection: Connection
     publication: str
     slot_name: str

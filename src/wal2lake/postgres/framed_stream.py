@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from wal2lake.columnar.framing import Framed
 from wal2lake.errors import ProtocolError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import connect_replication, execute
 from wal2lake.postgres.exchange import PGconn
@@ -34,7 +35,7 @@ class ReplicationStream(Ahead[Framed]):
 
     def __init__(
         self,
-        dsn: str,
+        dsn: Dsn,
         slot: str,
         start_lsn: LSN,
         publication: str,

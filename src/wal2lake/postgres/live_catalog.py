@@ -15,6 +15,7 @@ from psycopg import sql
 
 from wal2lake.decoding.types import TypeRow
 from wal2lake.errors import ConnectError, PluginError
+from wal2lake.login import Dsn
 from wal2lake.postgres.connection import Connection, connect, mapped_errors
 
 _SETTINGS = {"default_transaction_read_only": "on", "search_path": ""}
@@ -50,7 +51,7 @@ SELECT n.nspname::text, c.relname::text,
 class LiveCatalog:
     """The Catalog of a server. Raises what map_error says, PluginError for what a plugin may not read."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: Dsn) -> None:
         self._dsn = dsn
         self._connection: Connection | None = None
 

@@ -19,8 +19,9 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
-from wal2lake.arguments import as_lsn, as_name, as_options, as_seconds, as_text
+from wal2lake.arguments import as_lsn, as_name, as_options, as_seconds
 from wal2lake.errors import Wal2LakeError
+from wal2lake.login import Dsn, as_login
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.pgoutput.session import PgoutputSession, Received
@@ -59,7 +60,7 @@ class LogicalStream:
 
     def __init__(
         self,
-        dsn: str,
+        dsn: Dsn,
         slot: str,
         start_lsn: LSN = LSN(0),  # noqa: B008 - immutable
         plugin_options: PgoutputOptions | GivenOptions = (),
@@ -67,7 +68,7 @@ class LogicalStream:
         status_interval_s: float = 10.0,
     ) -> None:
         self.slot = as_name(slot, "slot")
-        self._dsn = as_text(dsn, "dsn")
+        self._dsn = as_login(dsn)
         self._start_lsn = as_lsn(start_lsn, "start_lsn")
         self._options = (
             plugin_options

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from wal2lake.errors import BEGIN_ANEW, LockedError, PublicationError, Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.postgres import preflight_tables as tables
 from wal2lake.postgres.catalog import published_tables
 from wal2lake.postgres.connection import (
@@ -33,7 +34,7 @@ LONG_TRANSACTION_S = 10
 LOCK_TIMEOUT = "5s"
 
 
-def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
+def preflight(dsn: Dsn, publication: str, slot: str) -> list[Finding]:
     """Check the server behind ``dsn`` for a pipeline on ``publication`` and ``slot``; changes nothing.
 
     Raises what map_error says when no ordinary connection can be made.
@@ -45,7 +46,7 @@ def preflight(dsn: str, publication: str, slot: str) -> list[Finding]:
         return [finding for check in CHECKS for finding in check(probe)]
 
 
-def published_bytes(dsn: str, publication: str) -> int | None:
+def published_bytes(dsn: Dsn, publication: str) -> int | None:
     """What the published tables take on the server, TOAST included; None where that cannot be told now."""
     settings = {"lock_timeout": LOCK_TIMEOUT}
     opened = connect(dsn, application_name="wal2lake check", settings=settings)
@@ -65,7 +66,7 @@ SELECT coalesce(sum(pg_table_size(coalesce(t.relid, c.oid))), 0)::bigint
 """
 
 
-def _probe(dsn: str, connection: Connection, publication: str, slot: str) -> Probe:
+def _probe(dsn: Dsn, connection: Connection, publication: str, slot: str) -> Probe:
     probe = Probe(dsn, connection, publication, slot, slots=slot_states(connection))
     probe.role = probe.query("SELECT current_user::text")[0][0]
     probe.settings = dict(probe.query("SELECT name, setting FROM pg_settings"))

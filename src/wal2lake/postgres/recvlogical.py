@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wal2lake.errors import Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.options import PgoutputOptions
 from wal2lake.postgres.logical import GivenOptions, LogicalStream, ThreadedLogicalStream
@@ -73,7 +74,7 @@ class RecvOptions:
 
 
 def recv(
-    dsn: str,
+    dsn: Dsn,
     slot: str,
     output: Output,
     options: RecvOptions | None = None,
@@ -116,7 +117,7 @@ class _Receiver:
     def done(self) -> bool:
         return self._reached or self._stop.is_set()
 
-    def run(self, dsn: str, slot: str) -> None:
+    def run(self, dsn: Dsn, slot: str) -> None:
         """One connection's life; returns when there should be another, or none any more."""
         options = self._options
         begin = max(options.start_lsn, self.flushed)

@@ -25,6 +25,7 @@ from psycopg import sql
 from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.types import column_type
 from wal2lake.errors import ConnectError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import CatalogColumn, PublishedTable, output_text
 from wal2lake.postgres.connection import WITHOUT_TIMEOUTS, Connection, connect, mapped_errors
@@ -90,7 +91,7 @@ class SnapshotKeeper:
 
     identity: SnapshotIdentity
 
-    def __init__(self, dsn: str, settled_lsn: LSN = LSN(0)) -> None:  # noqa: B008 - immutable
+    def __init__(self, dsn: Dsn, settled_lsn: LSN = LSN(0)) -> None:  # noqa: B008 - immutable
         """``settled_lsn``: where the WAL ended before all who wrote then were waited for."""
         self._dsn = dsn
         self._settled_lsn = settled_lsn
@@ -125,7 +126,7 @@ class SnapshotKeeper:
 
 
 def copy_binary(
-    dsn: str,
+    dsn: Dsn,
     snapshot_name: str,
     table: PublishedTable,
     columns: Sequence[CatalogColumn],

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from wal2lake.login import Dsn
 from wal2lake.postgres.connection import Connection, connect
 
 _PATIENCE = "1s"  # a lock_timeout
 
 
 @contextmanager
-def catalog_session(dsn: str) -> Iterator[Connection]:
+def catalog_session(dsn: Dsn) -> Iterator[Connection]:
     """A session for the block."""
     settings = {"lock_timeout": _PATIENCE}
     with closing(connect(dsn, application_name="wal2lake pipeline", settings=settings)) as connection:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final
 
@@ -20,6 +20,7 @@ from wal2lake.columnar.copy_rows import iter_copy_rows
 from wal2lake.columnar.framing import Framed
 from wal2lake.columnar.types import TableSchema
 from wal2lake.errors import RightsError, ServerError, Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.postgres.catalog import PublishedTable
 from wal2lake.postgres.connection import Connection, connect
 from wal2lake.postgres.live_tables import current_names, has_opened, heap_files
@@ -45,7 +46,7 @@ class TableChangedError(Wal2LakeError):
 class CopyTask:
     """One chunk to read, as it travels to an executor; ``lock_timeout_s`` as in copy_binary."""
 
-    dsn: str
+    dsn: Dsn = field(repr=False)
     log: str
     pipeline: str
     table: PublishedTable

@@ -59,7 +59,7 @@ def would_gain(config: Config) -> list[str]:
     """
     if config.lake.mode != "mirror":
         return []
-    with catalog_session(config.source.dsn) as connection:
+    with catalog_session(config.source.login) as connection:
         published = published_tables(connection, config.source.publication)
     return [name for table in published for name in _of_table(config, table)]
 

@@ -14,7 +14,7 @@ Source: PostgreSQL documentation, "pg_attribute"; "ALTER TABLE", notes on ADD CO
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from wal2lake.apply.unify import widens
 from wal2lake.columnar.copy_rows import decode_copy_rows
 from wal2lake.columnar.types import ColumnType, TableColumn, TableSchema, column_type
 from wal2lake.errors import RESYNC, SchemaChangeError
+from wal2lake.login import Dsn
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
 from wal2lake.postgres.connection import Connection
@@ -42,7 +43,7 @@ Fill = Mapping[str, "pa.Scalar"]
 class SourceRelation:
     """Where to ask about a table, as it is now."""
 
-    dsn: str
+    dsn: Dsn = field(repr=False)
     publication: str
     relation_id: int
 

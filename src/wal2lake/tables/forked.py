@@ -69,13 +69,13 @@ def cut_back(config: Config) -> CutBack:
 
 
 def _fork(config: Config, log: ChangeLog) -> LSN:
-    with connect(config.source.dsn, application_name="wal2lake resync") as connection:
+    with connect(config.source.login, application_name="wal2lake resync") as connection:
         system = identify(connection)
         if system.system_id != log.identity.system_id:
             raise ConfigError(
                 f"The change log {log.storage.where} is of another server.", hint="`wal2lake check` says what fits."
             )
-        step = find_step(config.source.dsn, log, system)
+        step = find_step(config.source.login, log, system)
         require_slot_at(connection, config.source.slot, log, system, step.bounded(log.durable_lsn()))
     fork = step.fork
     if fork is None or not reaches_beyond(log, fork):

@@ -99,7 +99,7 @@ def chosen_tables(config: Config, only: Collection[str] | None = None) -> list[P
         )
     require_readable(config.lake)
     ChangeLog.open(config.log.path)
-    with connect(config.source.dsn, application_name=APPLICATION) as connection:
+    with connect(config.source.login, application_name=APPLICATION) as connection:
         return _chosen(config, published_tables(connection, config.source.publication), only)
 
 
@@ -147,7 +147,7 @@ class _Job:
     def attempt(self, *, last: bool = False) -> VerifyReport | None:
         """One snapshot; None when it does not fit the lake, unless it is the ``last``. Raises TableMovedError."""
         source, notes = self.config.source, list[str]()
-        with source_snapshot(source.dsn, self.timeout_s, self.say) as snapshot:
+        with source_snapshot(source.login, self.timeout_s, self.say) as snapshot:
             with self._barrier(snapshot):
                 published = snapshot.published(source.publication)
                 tables = _chosen(self.config, published, self.only)

@@ -25,6 +25,7 @@ import psycopg
 from psycopg import sql
 
 from wal2lake.errors import VerifyError, Wal2LakeError
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
@@ -74,7 +75,7 @@ class SourceSnapshot:
     It lasts until source_snapshot ends. Any number of threads may read at once, each in a session of its own.
     """
 
-    def __init__(self, dsn: str, name: str, lsn: LSN) -> None:
+    def __init__(self, dsn: Dsn, name: str, lsn: LSN) -> None:
         self.lsn = lsn
         self._dsn = dsn
         self._name = name
@@ -155,7 +156,7 @@ def _moved_error(what: str, relation: str | None) -> TableMovedError:
     return TableMovedError(f"{what} was truncated, rewritten, altered or locked meanwhile.", relation=relation)
 
 
-def _connect(dsn: str) -> Connection:
+def _connect(dsn: Dsn) -> Connection:
     connection = connect(dsn, application_name=APPLICATION)
     with mapped_errors():
         connection.execute(SNAPSHOT_SETTINGS)
@@ -189,7 +190,7 @@ def _begin(connection: Connection, name: str) -> None:
 
 @contextmanager
 def source_snapshot(
-    dsn: str, timeout_s: float = math.inf, say: Callable[[str], None] = lambda _: None
+    dsn: Dsn, timeout_s: float = math.inf, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[SourceSnapshot]:
     """Take a snapshot and hold it until the block ends, without any lock on a table.
 

@@ -22,6 +22,7 @@ from psycopg.errors import Diagnostic
 
 from wal2lake.errors import ConfigError, ProtocolError
 from wal2lake.files import flush_file, put, writing
+from wal2lake.login import Dsn, as_login
 from wal2lake.lsn import LSN
 from wal2lake.postgres import exchange
 from wal2lake.postgres.connection import next_result, replication_connection, run, start
@@ -96,7 +97,7 @@ class BackupOptions:
 
 
 def base_backup(
-    dsn: str,
+    dsn: Dsn,
     target: Path,
     options: BackupOptions | None = None,
     *,
@@ -130,7 +131,7 @@ def base_backup(
             with writing(target):
                 backup = receiver.run()
                 if chosen.recovery_conf:
-                    write_recovery_conf(target, primary_conninfo(pgconn, dsn), permissions.file)
+                    write_recovery_conf(target, primary_conninfo(pgconn, as_login(dsn).dsn), permissions.file)
                 if chosen.sync:
                     folders.flush()
             return backup

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from wal2lake.errors import LogMismatchError, ProtocolError, Wal2LakeError
 from wal2lake.files import put, writing
+from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import SystemIdentity, identify
 from wal2lake.postgres.connection import replication_connection
@@ -51,7 +52,7 @@ class ReceiveWalOptions:
 
 
 def receive_wal(
-    dsn: str,
+    dsn: Dsn,
     folder: Path,
     options: ReceiveWalOptions | None = None,
     stop: threading.Event | None = None,
@@ -112,7 +113,7 @@ class _Receiver:
         if until is not None and not self._reached:
             raise stopped_before(until)
 
-    def run(self, dsn: str) -> None:
+    def run(self, dsn: Dsn) -> None:
         """One connection's life; returns when there should be another, or none any more."""
         try:
             with replication_connection(dsn, application_name="wal2lake receivewal", physical=True) as pgconn:
