@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,23 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from tests.servers.conftest import give_to_server
+from wal2lake.capture import Capture
 from wal2lake.cli.protocol import app
-from wal2lake.errors import ConfigError, SlotExistsError, SlotMissingError, Wal2LakeError
+from wal2lake.config import Config, LogConfig, SourceConfig
+from wal2lake.errors import (
+    ConfigError,
+    ConnectError,
+    ServerConfigError,
+    SlotExistsError,
+    SlotMissingError,
+    Wal2LakeError,
+)
 from wal2lake.lsn import LSN
 from wal2lake.postgres.connection import replication_connection
 from wal2lake.postgres.physical.manifest import read_manifest
 from wal2lake.postgres.physical.standby import primary_conninfo
+from wal2lake.postgres.preflight import preflight
+from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.testing.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.server
@@ -166,7 +178,19 @@ def test_a_standby_starts_from_a_backup_and_streams(server: EmbeddedPostgres, ru
             standby.psql(f"DO $$BEGIN WHILE NOT {replayed} LOOP PERFORM pg_sleep(0.1); END LOOP; END$$")
             assert standby.psql("SELECT status, pg_is_in_recovery() FROM pg_stat_wal_receiver") == "streaming|t"
             assert standby.psql("SELECT count(*) FROM followed") == "1"
+            _no_pipeline_begins_on(standby, root / "log")
         server.psql("DROP TABLE followed")
+
+
+def _no_pipeline_begins_on(standby: EmbeddedPostgres, log: Path) -> None:
+    said = r"standby: tables are read on the primary.*target_session_attrs=read-write"
+    with pytest.raises(ConnectError, match=said), catalog_session(standby.dsn):
+        pass
+    with pytest.raises(ServerConfigError, match="standby: a pipeline begins on the primary"):
+        Capture(Config(SourceConfig(standby.dsn, "absent", "on_a_standby"), LogConfig(str(log)))).run(threading.Event())
+    assert standby.psql("SELECT count(*) FROM pg_replication_slots") == "0"
+    found = {finding.name: finding.level for finding in preflight(standby.dsn, "absent", "on_a_standby")}
+    assert found["server"] == "error"
 
 
 def test_a_standby_is_told_no_password_but_the_dsns(server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ class Capture:
         only = None if manner.usual else OneTransaction(manner, writer.durable_lsn)
         writer.new_session()
         with ReplicationStream(
-            source.login,
+            found.login,
             source.slot,
             found.confirmed,
             source.publication,
@@ -163,7 +163,7 @@ class Capture:
             check=lambda pgconn: require_same(pgconn, found.system),
         ) as stream:
             writer.catch_up()  # nobody else acknowledges from here on
-            resent = Resent(writer.log, writer.durable_lsn, check_started(self._config, writer.durable_lsn))
+            resent = Resent(writer.log, writer.durable_lsn, check_started(found.login, source.slot, writer.durable_lsn))
             text = f"Capturing from slot {source.slot} at {writer.durable_lsn}."
             self._events.record("connected", text, slot=source.slot, lsn=writer.durable_lsn)
             self._told_lost = False

@@ -35,12 +35,14 @@ from wal2lake.errors import (
     SlotMissingError,
     Wal2LakeError,
 )
+from wal2lake.login import Login
 from wal2lake.lsn import LSN
 from wal2lake.pgoutput.messages import Begin, Commit
 from wal2lake.pgoutput.options import OPTION_SINCE, PROTO_VERSION_SINCE, STREAMING_PROTO_VERSION
 from wal2lake.postgres.catalog import SystemIdentity, identify, require_publication
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
 from wal2lake.postgres.findings import Finding
+from wal2lake.postgres.one_server import STANDBY_CURE, pinned, require_one
 from wal2lake.postgres.slot_sql import slot_changes
 from wal2lake.postgres.slots import (
     SlotState,
@@ -85,8 +87,9 @@ def open_log(config: Config, stop: Event, slot_waits: Callable[[], None]) -> Log
 
 
 class Source(NamedTuple):
-    """The server, with its version (server_version_num), and where the slot stands."""
+    """The server, with its version (server_version_num), and where the slot stands. ``login`` leads there again."""
 
+    login: Login
     system: SystemIdentity
     version: int
     confirmed: LSN
@@ -106,11 +109,13 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
     """
     log = writer.log
     with connect(config.source.login, application_name="wal2lake capture") as connection:
+        require_one(config.source.login, connection.pgconn)
+        login = pinned(config.source.login, connection.pgconn)
         _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
         log.check_identity(_identity(config, system, log.start_lsn))
-        step = step_to(config.source.login, log, system)
+        step = step_to(login, log, system)
         check_wal_end(connection, system.wal_lsn, step.bounded(writer.durable_lsn))
         try:
             state = _free_slot(connection, config.source.slot, stop)
@@ -121,17 +126,17 @@ def check_source(config: Config, writer: LogWriter, stop: Event) -> Source:
         _check_slot(state, log.identity)
         confirmed = check_position(state, step.bounded(writer.durable_lsn))
         version = connection.info.server_version
-    _see_to_failover(config, state)
+    _see_to_failover(config, login, state)
     step.take(writer)
-    return Source(system, version, confirmed)
+    return Source(login, system, version, confirmed)
 
 
-def check_started(config: Config, durable: LSN) -> LSN:
+def check_started(login: Login, slot: str, durable: LSN) -> LSN:
     """Look at the slot once more when the stream runs: from here on nobody else can move it. Return where it stands."""
-    with connect(config.source.login, application_name="wal2lake capture") as connection:
-        state = slot_state(connection, config.source.slot)
+    with connect(login, application_name="wal2lake capture") as connection:
+        state = slot_state(connection, slot)
     if state is None:
-        raise missing_slot(config.source.slot)
+        raise missing_slot(slot)
     return check_position(state, durable)
 
 
@@ -201,6 +206,9 @@ def _compare_history(connection: Connection, state: SlotState, log: ChangeLog, d
 
 def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LogIdentity:
     with connect(config.source.login, application_name="wal2lake capture") as connection:
+        require_one(config.source.login, connection.pgconn)
+        if _is_standby(connection):
+            raise ServerConfigError("The server is a standby: a pipeline begins on the primary.", hint=STANDBY_CURE)
         _require_known(config, connection)
         require_publication(connection, config.source.publication)
         system = identify(connection)
@@ -209,7 +217,8 @@ def _new_identity(config: Config, stop: Event, slot_waits: Callable[[], None]) -
             storage = storage_at(config.log.path)
             storage.prepare(".")
             storage.put(SLOT, write_document(_making(config, system)))  # a crash before there is a log leaves this
-            return _identity(config, system, _make_slot(config, stop, slot_waits))
+            login = pinned(config.source.login, connection.pgconn)
+            return _identity(config, system, _make_slot(config, login, stop, slot_waits))
         _require_no_lost_log(config, system)
         try:
             state = _free_slot(connection, config.source.slot, stop)
@@ -246,13 +255,13 @@ def _require_no_lost_log(config: Config, system: SystemIdentity) -> None:
         )
 
 
-def _make_slot(config: Config, stop: Event, slot_waits: Callable[[], None]) -> LSN:
+def _make_slot(config: Config, login: Login, stop: Event, slot_waits: Callable[[], None]) -> LSN:
     def while_waiting() -> None:
         if stop.is_set():
             raise InterruptedByUser("Stopped while the replication slot was being made.")
         slot_waits()
 
-    with replication_connection(config.source.login, application_name="wal2lake capture") as pgconn:
+    with replication_connection(login, application_name="wal2lake capture") as pgconn:
         source = config.source
         created = create_slot(
             pgconn,
@@ -321,13 +330,17 @@ def _require_own(connection: Connection, state: SlotState) -> None:
     """Raise ConnectError for a standby's copy of the primary's slot: it can be used when the standby is promoted."""
     if not state.synced:
         return
-    with mapped_errors():
-        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-    if row is not None and row[0]:
+    if _is_standby(connection):
         raise ConnectError(
             f"The server is a standby, and its slot {state.slot_name} follows the primary's until it is promoted.",
             hint="Where source.dsn names several hosts, let it say target_session_attrs=read-write.",
         )
+
+
+def _is_standby(connection: Connection) -> bool:
+    with mapped_errors():
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    return row is not None and bool(row[0])
 
 
 def _require_known(config: Config, connection: Connection) -> None:
@@ -346,10 +359,10 @@ def _require_known(config: Config, connection: Connection) -> None:
         )
 
 
-def _see_to_failover(config: Config, state: SlotState) -> None:
+def _see_to_failover(config: Config, login: Login, state: SlotState) -> None:
     """Have standbys keep the slot in step from now on, where that is wanted; the slot is free."""
     if config.source.failover and not state.failover:
-        with replication_connection(config.source.login, application_name="wal2lake capture") as pgconn:
+        with replication_connection(login, application_name="wal2lake capture") as pgconn:
             alter_slot(pgconn, config.source.slot, failover=True)
         logger.info("Standbys that synchronize slots keep the slot %s in step from now on.", config.source.slot)
 

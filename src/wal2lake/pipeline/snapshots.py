@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wal2lake.columnar.cells import ShapeError
 from wal2lake.errors import Wal2LakeError
+from wal2lake.login import Login
 from wal2lake.pipeline.engine import Jobs
 from wal2lake.pipeline.interrupts import Interrupts
 from wal2lake.pipeline.tracing import span
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.catalog_rows import CatalogRows, rows_in
 from wal2lake.postgres.live_tables import Writer, await_running_transactions, heap_files, wal_end
+from wal2lake.postgres.one_server import pinned
 from wal2lake.postgres.snapshot import SnapshotIdentity, SnapshotKeeper
 from wal2lake.tables.catalog_session import catalog_session
 from wal2lake.tables.chunk_copy import CopyTask, TableChangedError, copy_chunk
@@ -139,13 +141,14 @@ class Snapshots:
             await_running_transactions(connection, self._wait)
             unread = {table.relation_id for table in tables}
             heaps = heap_files(connection, sorted(unread))
-            with SnapshotKeeper(settings.login, settled) as keeper:
+            with SnapshotKeeper(pinned(settings.login, connection.pgconn), settled) as keeper:
+                place = keeper.identity, keeper.login
                 rows = rows_in(connection, settings.publication, unread, keeper.identity.name)
                 published = published_tables(connection, settings.publication)
 
                 def plan(table: PublishedTable) -> list[CopyTask]:
                     relation = table.relation_id
-                    return self._plan_tasks(table, heaps[relation], rows[relation], keeper.identity, pace, failed)
+                    return self._plan_tasks(table, heaps[relation], rows[relation], *place, pace, failed)
 
                 visible = [table for table in published if table.relation_id in rows]
                 planned = map(_raising, self._jobs.run(plan, visible, small=True))  # each waits for a disk
@@ -196,6 +199,7 @@ class Snapshots:
         heap: str,
         rows: CatalogRows,
         snapshot: SnapshotIdentity,
+        login: Login,
         pace: Pace,
         failed: dict[str, Wal2LakeError],
     ) -> list[CopyTask]:
@@ -209,7 +213,7 @@ class Snapshots:
                     require_sent_keys(known.plan, rows)
                 return [
                     CopyTask(
-                        dsn=self.config.source.login,
+                        dsn=login,
                         log=self.config.log.path,
                         pipeline=self.config.pipeline.name,
                         table=table,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from wal2lake.errors import BEGIN_ANEW, LockedError, PublicationError, Wal2LakeError
+from wal2lake.errors import BEGIN_ANEW, ConfigError, LockedError, PublicationError, Wal2LakeError
 from wal2lake.login import Dsn
 from wal2lake.postgres import preflight_tables as tables
 from wal2lake.postgres.catalog import published_tables
@@ -25,6 +25,7 @@ from wal2lake.postgres.connection import (
     replication_connection,
 )
 from wal2lake.postgres.findings import Finding, Probe, sql_name
+from wal2lake.postgres.one_server import require_one
 from wal2lake.postgres.slots import slot_states
 from wal2lake.wire.command_text import quote_string
 
@@ -88,6 +89,16 @@ def _server(probe: Probe) -> Iterator[Finding]:
         )
     else:
         yield Finding("server", "ok", f"PostgreSQL {shown}.")
+
+
+def _one_server(probe: Probe) -> Iterator[Finding]:
+    """A DSN may name several, of which each connection may reach another."""
+    try:
+        require_one(probe.dsn, probe.connection.pgconn)
+    except ConfigError as error:
+        yield Finding("one_server", "error", str(error))
+    else:
+        yield Finding("one_server", "ok", "Every connection reaches the server that has the slot.")
 
 
 def _encoding(probe: Probe) -> Iterator[Finding]:
@@ -232,7 +243,7 @@ SELECT l.pid, extract(epoch FROM now() - a.xact_start)::bigint
 """
 
 CHECKS: tuple[Callable[[Probe], Iterator[Finding]], ...] = (
-    _server, _encoding, _wal_level, _replication, _encryption, _superuser, tables.planned_code, _slots_free,
-    _senders_free, tables.publication, tables.partitions, tables.select, tables.default_privileges,
+    _server, _one_server, _encoding, _wal_level, _replication, _encryption, _superuser, tables.planned_code,
+    _slots_free, _senders_free, tables.publication, tables.partitions, tables.select, tables.default_privileges,
     tables.replica_identity, tables.case_twins, _slot, _limits, _long_transactions,
 )  # fmt: skip

@@ -72,7 +72,10 @@ def copy_chunk(task: CopyTask) -> int:
     columns = columns_as_read(task.table, task.target.text_columns, task.target.types)
     blocks = task.chunk.block_from, task.chunk.block_to
     unchanged, patience = partial(_require_read, task), task.lock_timeout_s
-    read = copy_binary(task.dsn, task.snapshot.name, task.table, columns, *blocks, unchanged, patience)
+    snapshot = task.snapshot
+    read = copy_binary(
+        task.dsn, snapshot.name, task.table, columns, *blocks, unchanged, patience, server=snapshot.instance
+    )
     try:
         with reading_table(task.table), closing(one_large_at_a_time(read)) as pieces:
             batches = (batch for rows in pieces for batch in decode_rows(rows, schema, task.target, task.lsn))

@@ -29,6 +29,7 @@ from wal2lake.login import Dsn
 from wal2lake.lsn import LSN
 from wal2lake.postgres.catalog import PublishedTable, published_tables
 from wal2lake.postgres.connection import Connection, connect, mapped_errors, replication_connection
+from wal2lake.postgres.one_server import pinned
 from wal2lake.postgres.slots import create_slot
 from wal2lake.postgres.snapshot import SNAPSHOT_SETTINGS, SnapshotLostError
 
@@ -199,8 +200,9 @@ def source_snapshot(
     map_error says (RightsError, ServerConfigError for wal_level or no free slot).
     """
     with _connect(dsn) as keeper:
+        login = pinned(dsn, keeper.pgconn)
         waiting = partial(_report_running, keeper, time.monotonic() + timeout_s, say)
-        with replication_connection(dsn, application_name=APPLICATION) as walsender:
+        with replication_connection(login, application_name=APPLICATION) as walsender:
             name = f"wal2lake_verify_{uuid.uuid4().hex[:12]}"
             slot = create_slot(walsender, name, temporary=True, snapshot="export", while_waiting=waiting)
             assert slot.snapshot_name is not None
@@ -208,7 +210,7 @@ def source_snapshot(
                 _begin(keeper, slot.snapshot_name)
                 row = keeper.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        snapshot = SourceSnapshot(dsn, row[0], slot.consistent_point)
+        snapshot = SourceSnapshot(login, row[0], slot.consistent_point)
         try:
             yield snapshot
         finally:
