@@ -7,6 +7,7 @@ Source: PostgreSQL documentation, "Logical Replication Failover", "Timelines".
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -287,8 +288,9 @@ def type_forked(config: Config) -> str:
     """The command of docs/moving.md, and what it says."""
     (item,) = [item for item in on_page("docs/moving.md", "sh") if item.text.endswith("--forked")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    names = [field.name for field in fields(SourceConfig)]
-    source = {f"WAL2LAKE_SOURCE_{name.upper()}": str(getattr(config.source, name)) for name in names}
+    given = {field.name: getattr(config.source, field.name) for field in fields(SourceConfig)}
+    texts = {name: shlex.join(value) if isinstance(value, tuple) else str(value) for name, value in given.items()}
+    source = {f"WAL2LAKE_SOURCE_{name.upper()}": text for name, text in texts.items()}
     folders = {"WAL2LAKE_LOG_PATH": config.log.path, "WAL2LAKE_LAKE_PATH": config.lake.path}
     done = subprocess.run(
         item.text, shell=True, env=os.environ | source | folders | {"PATH": path}, capture_output=True, text=True,

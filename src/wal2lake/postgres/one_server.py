@@ -48,7 +48,7 @@ def require_one(dsn: Dsn, pgconn: PGconn | pq.abc.PGconn) -> None:
         )
 
 
-STANDBY_CURE: Final = "Name the primary in source.dsn, or all servers, with target_session_attrs=read-write."
+STANDBY_CURE: Final = "Name the primary in the DSN, or all servers, with target_session_attrs=read-write."
 
 
 def require_primary(pgconn: PGconn | pq.abc.PGconn) -> None:
