@@ -1,14 +1,12 @@
 """URLs of object stores: ``s3://bucket/prefix?option=value``, also ``gs://`` and ``az://``. No secret is ever in one.
 
 The rule: such a URL may be logged, shown, pickled and given to Spark as it is. So a secret is not written into it, but
-the environment variable that holds it, as ``$NAME`` or ``${NAME}``; what is found there is looked up by whoever asks
-the store.
+the environment variable that holds it (variables.py), which is looked up by whoever asks the store.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,16 +14,9 @@ from typing import Final, Self
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from wal2lake.errors import ConfigError
+from wal2lake.variables import looked_up, refuse_secrets
 
 SCHEMES: Final = ("s3", "gs", "az")
-_SECRET = re.compile(r"secret|token|password|credential|sas|key|headers|proxy_url|customer")
-_PLAIN: Final = {  # these have such a word in them, and name what is nobody's secret
-    "access_key_id", "aws_access_key_id", "sse_kms_key_id", "aws_sse_kms_key_id", "sse_bucket_key_enabled",
-    "web_identity_token_file", "aws_web_identity_token_file", "application_credentials",
-    "google_application_credentials", "federated_token_file", "azure_federated_token_file", "credential_type",
-}  # fmt: skip
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")  # as shells have it
-_CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*@", re.IGNORECASE)  # in front of a host
 
 
 def is_object_url(place: object) -> bool:
@@ -86,29 +77,12 @@ class ObjectUrl:
 
     def with_options(self, options: Mapping[str, str]) -> Self:
         """With these as well, which count more than those of the same name. Raises ConfigError for a secret."""
-        for name, value in options.items():
-            hidden = _SECRET.search(name.lower()) and name.lower() not in _PLAIN
-            if (hidden or _CREDENTIALS.match(value)) and not _VARIABLE.fullmatch(value):
-                hint = f'Put it into an environment variable, and name that one: {name} = "$MY_VARIABLE".'
-                raise ConfigError(
-                    f"{self.setting}.options.{name} is a secret, which no setting may have in it.", hint=hint
-                )
+        refuse_secrets(f"{self.setting}.options", options)
         return replace(self, options=tuple(sorted({**dict(self.options), **options}.items())))
 
     def resolved(self) -> dict[str, str]:
         """The options with what the environment variables hold. Raises ConfigError for one that is not set."""
-        return {name: self._looked_up(name, value) for name, value in self.options}
-
-    def _looked_up(self, name: str, value: str) -> str:
-        found = _VARIABLE.fullmatch(value)
-        if found is None:
-            return value
-        variable = found[1] or found[2]
-        if (known := os.environ.get(variable)) is None:
-            raise ConfigError(
-                f"{self.setting}.options.{name} names the environment variable {variable}, which is not set here."
-            )
-        return known
+        return looked_up(f"{self.setting}.options", dict(self.options))
 
     @property
     def where(self) -> str:

@@ -1,6 +1,7 @@
-"""Settings that may hold a secret: they name the environment variable that holds it, as ``$NAME``, and never itself.
+"""Settings that may hold a secret: they name the environment variable that holds it, and never have it in them.
 
-So a configuration may be logged, shown and pickled as it is.
+So a configuration, and a URL made of it, may be logged, shown, pickled and given to Spark as it is. A variable stands
+as ``$NAME`` or ``${NAME}``, as shells have it, and is looked up by whoever needs what it holds.
 """
 
 from __future__ import annotations
@@ -12,17 +13,23 @@ from typing import Final
 
 from wal2lake.errors import ConfigError
 
-_SECRET: Final = re.compile(r"secret|token|passw|credential|key|connection-string", re.IGNORECASE)
-_PLAIN: Final = re.compile(r"access-key-id|key-id|key-encoding", re.IGNORECASE)  # such a word, and nobody's secret
-_IN_URL: Final = re.compile(r"://[^/?#]*:[^/?#]*@")  # a password in front of a host
-_VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_SECRET: Final = re.compile(
+    r"secret|token|passw|credential|sas|key|headers|proxy_url|customer|connection_string", re.IGNORECASE
+)
+_PLAIN: Final = (  # names that end so have such a word in them, and name what is nobody's secret
+    "access_key_id", "kms_key_id", "bucket_key_enabled", "key_encoding", "token_file", "application_credentials",
+    "credential_type",
+)  # fmt: skip
+_CREDENTIALS: Final = re.compile(r"https?://[^/?#]*@|[a-z][a-z0-9+.-]*://[^/?#]*:[^/?#]*@", re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
 def refuse_secrets(setting: str, values: Mapping[str, str]) -> None:
     """Raise ConfigError for a value of ``setting`` that seems to be a secret, without repeating it."""
     for name, value in values.items():
-        secret = _SECRET.search(name) and not _PLAIN.search(name)
-        if (secret or _IN_URL.search(value)) and not _VARIABLE.fullmatch(value):
+        known = re.sub("[-.]", "_", name.lower())
+        hidden = _SECRET.search(known) and not known.endswith(_PLAIN)
+        if (hidden or _CREDENTIALS.match(value)) and not _VARIABLE.fullmatch(value):
             hint = f'Put it into an environment variable, and name that one: {name} = "$MY_VARIABLE".'
             raise ConfigError(f"{setting}.{name} has a secret, which no setting may have in it.", hint=hint)
 
@@ -32,7 +39,12 @@ def looked_up(setting: str, values: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, value in values.items():
         variable = _VARIABLE.fullmatch(value)
-        if variable is not None and variable[1] not in os.environ:
-            raise ConfigError(f"{setting}.{name} names the environment variable {variable[1]}, which is not set here.")
-        found[name] = value if variable is None else os.environ[variable[1]]
+        if variable is None:
+            found[name] = value
+            continue
+        held = os.environ.get(variable[1] or variable[2])
+        if held is None:
+            unset = variable[1] or variable[2]
+            raise ConfigError(f"{setting}.{name} names the environment variable {unset}, which is not set here.")
+        found[name] = held
     return found

@@ -463,7 +463,7 @@ def test_a_secret_is_not_taken(name: str) -> None:
         lambda: ObjectUrl.parse(f"s3://b/p?{name}={SECRET}"),
         lambda: ObjectUrl.parse("s3://b/p").with_options({name: SECRET}),
     ):
-        with pytest.raises(ConfigError, match=f"log.options.{name} is a secret") as caught:
+        with pytest.raises(ConfigError, match=f"log.options.{name} has a secret") as caught:
             make()
         assert SECRET not in str(caught.value)
     assert ObjectUrl.parse("s3://b/p").with_options({name: "$MINE"}).options == ((name, "$MINE"),)

@@ -43,7 +43,8 @@ def test_settings_of_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(ConfigError, match="has a secret") as caught:
             LakeConfig(format="iceberg", catalog_properties=secret)
         assert "t0p" not in str(caught.value)
-    LakeConfig(format="iceberg", catalog_properties={"token": "$TOKEN", "s3.access-key-id": "me"})
+    open_ones = {"token": "${TOKEN}", "s3.access-key-id": "me", "uri": "postgresql://me@host/db"}
+    LakeConfig(format="iceberg", catalog_properties=open_ones)
     named_so = {"type": "sql", "uri": "$CATALOG_URI"}
     with pytest.raises(ConfigError, match="CATALOG_URI, which is not set"):
         opened(tmp_path, catalog_properties=named_so).state()
