@@ -18,7 +18,7 @@ import pyarrow.fs
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaProtocolError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.apply.build import TEXT, TIMESTAMP, Event, Row, changes, table
@@ -418,6 +418,32 @@ def test_vectors_of_the_past_stay_and_go_as_the_table_says(uri: str) -> None:
     assert len(read(sink)) == 95
     sink.merge(folded(Event("D", old=(50, None, None, None))), 16, 15)
     assert len(read(sink)) == 94
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["mark", "mark", "rewrite", "maintain"]), min_size=8, max_size=20))
+@example(["mark"] * 8)
+def test_who_reads_finds_the_files_for_as_long_as_the_table_says(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    """A minute passes between two steps, and removed files are kept for five."""
+    sink = marking(str(tmp_path_factory.mktemp("delta")), Retention(300, 1 << 40, 300))
+    land(sink, as_table([(i, "", "", "") for i in range(100)]), 10, None)
+    readers: list[tuple[int, DeltaTable]] = []  # with the minute in which what they read was replaced
+    lsn = 10
+    for minute, step in enumerate([*steps, "rewrite", "maintain"]):
+        before = DeltaTable(sink.uri)
+        let_pass(sink, 60)
+        if step == "maintain":
+            sink.maintain()
+        else:
+            ids = [lsn - 10] if step == "mark" else range(40, 100)
+            sink.merge(folded(*(Event("U", (i, f"{lsn}", "", "")) for i in ids)), lsn + 1, lsn)
+            lsn += 1
+            readers.append((minute, before))
+        for replaced, reader in readers:
+            if minute - replaced < 5:
+                assert pa.table(reader.scan()).num_rows == 100
 
 
 def test_what_is_much_dead_is_rewritten_by_maintenance(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

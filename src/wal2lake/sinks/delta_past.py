@@ -162,10 +162,11 @@ def _replay(folder: Folder, name: str, removed: dict[str, File]) -> None:
 
 
 def _remove(action: Mapping[str, Any], removed: dict[str, File]) -> None:
-    """The file goes, and with it its vector: of several in one file, that of the one that goes last."""
+    """The file goes, and with it its vector. Whenever rows were marked it went as well, and came back: a checkpoint
+    has all of that, in any order, and what counts is when it went last; so it does of a file of several vectors."""
     since = (action.get("deletionTimestamp") or 0) / 1000
-    removed[action["path"]] = File(action["path"], action.get("size") or 0, since)
     described = action.get("deletionVector")
-    path = None if described is None else Vector.of(described).path
-    if path is not None and (path not in removed or removed[path].since < since):
-        removed[path] = File(path, 0, since)
+    vector = None if described is None else Vector.of(described).path
+    for path, size in ((action["path"], action.get("size") or 0), (vector, 0)):
+        if path is not None and (path not in removed or removed[path].since <= since):
+            removed[path] = File(path, size, since)
