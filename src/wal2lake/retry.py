@@ -56,7 +56,7 @@ def retry_while_in_use(
             if hopeless() or left <= 0:
                 raise
             if not told:
-                _logger.info("%s Waiting for it to end.", error.message)
+                _logger.info("%s Waiting for it to end, %.0f s at most.", error.message, left)
                 told = True
             if stop.wait(min(backoff.pause_s(), left)):
                 raise InterruptedByUser("Stopped while waiting for another process to end.") from error

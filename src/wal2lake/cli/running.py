@@ -62,7 +62,7 @@ _KILL_S = 10.0  # what a second Ctrl-C kills is gone by then, on any machine
 _STOPPING = {
     role: f"Stopping: {what} first. Ctrl-C again ends at once; nothing is lost either way."
     for role, what in (
-        ("pipeline", "the batch in hand is finished"),
+        ("pipeline", "a start or a batch that is under way is finished"),
         ("capture", "what has arrived is made durable"),
     )
 }
