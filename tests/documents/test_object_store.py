@@ -67,7 +67,7 @@ def test_log_and_lake_in_an_object_store(
         )  # fmt: skip
         shell.end("wal2lake run")
         said.append(shell.said())
-        shell.type("wal2lake drop --with-log")
+        shell.type("wal2lake drop --with-log --yes")
     assert "takes tables" in said[0] and "Ready" in said[0]
     assert "s3://my-bucket/shop/lake/public/orders" in "".join(said)
     assert not any(SECRET in text for text in said)
