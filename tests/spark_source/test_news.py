@@ -92,6 +92,9 @@ def test_who_is_told_in_vain_waits_on(log: LogScript) -> None:
     assert waiting.looks == 0
 
 
-def test_a_folder_that_cannot_be_watched_tells_nothing() -> None:
-    watch = Watch("/nowhere at all")
-    assert watch.wait(0) is watch.wait(0.01) is False
+def test_a_folder_that_cannot_be_watched_is_looked_into(log: LogScript, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the system has no more watches to give: looked at every now and then, not all the time."""
+    assert not Watch("/nowhere at all").works
+    monkeypatch.setattr(news, "Watch", lambda _: Watch("/nowhere at all"))
+    waiting = Waiting(log)
+    assert waiting.wait(log) > 0

@@ -34,7 +34,8 @@ class News:
         self._sleep = sleep
         self._look_s = max(_LOOK_S, log.storage.look_s)
         folder = log.storage.watchable(SEGMENTS)
-        self._told = None if folder is None else Watch(folder)
+        watch = None if folder is None else Watch(folder)
+        self._told = watch if watch is not None and watch.works else None
         self._believed = self._told is not None
 
     def wait(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +57,7 @@ class News:
 
 
 class Watch:
-    """Of the files that come into a folder of this machine; where the system does not watch it, nothing is told."""
+    """Of the files that come into a folder of this machine; ``works``: the system watches it, and tells of them."""
 
     def __init__(self, folder: str) -> None:
         system = ctypes.CDLL(None)
@@ -65,10 +66,12 @@ class Watch:
         if self._handle >= 0 and system.inotify_add_watch(self._handle, os.fsencode(folder), _CREATED) < 0:
             self.close()
 
+    @property
+    def works(self) -> bool:
+        return self._handle >= 0
+
     def wait(self, seconds: float) -> bool:
         """Until something is told, or so long; whether something was, since the last call."""
-        if self._handle < 0:
-            return False
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
         if not poll.poll(seconds * 1000):
