@@ -270,11 +270,11 @@ def test_a_view_in_place_of_a_table_is_not_read(site: Site, monkeypatch: pytest.
         site.publish("own", "b")
         copy = copying.copy_binary
 
-        def swapped(*arguments: object) -> object:
+        def swapped(*arguments: object, **named: object) -> object:
             if site.source("pg_class WHERE relname = 'own' AND relkind = 'r'"):
                 site.sql("DROP TABLE public.own", f"SET ROLE {mallory}")
                 site.sql("CREATE VIEW public.own AS SELECT 1 AS id WHERE public.evil()", "RESET ROLE")
-            return copy(*arguments)  # type: ignore[arg-type]
+            return copy(*arguments, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(copying, "copy_binary", swapped)
         site.run()

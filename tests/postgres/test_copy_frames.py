@@ -221,7 +221,15 @@ def test_warnings_are_heard_and_end_nothing(way: Way, caplog: pytest.LogCaptureF
     assert "no stream of changes" in caplog.text
 
 
-@pytest.mark.usefixtures("reader")
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """It is a KeyboardInterrupt, also where the tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("reader", "ctrl_c")
 def test_ctrl_c_amid_a_copy(way: Way) -> None:
     gone = threading.Event()
 
@@ -290,7 +298,7 @@ def test_the_server_says_the_same_either_way(
 
 
 @pytest.mark.server
-@pytest.mark.usefixtures("reader")
+@pytest.mark.usefixtures("reader", "ctrl_c")
 def test_ctrl_c_before_a_copy_leaves_nobody_waiting(server: EmbeddedPostgres, session: Connection) -> None:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     server.psql("CREATE TABLE awaited (a int)")

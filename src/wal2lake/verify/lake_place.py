@@ -32,6 +32,16 @@ def open_table(place: Place, version: int | None = None) -> DeltaTable | None:
             return None
 
 
+def has_table(place: Place) -> bool:
+    """Whether a table is there, damaged or not. Raises what a store says."""
+    if place.is_local:
+        return DeltaTable.is_deltatable(place.uri)
+    try:
+        return open_table(place) is not None
+    except DeltaError:  # which is not the store's
+        return True
+
+
 @contextmanager
 def asking(place: Place) -> Iterator[None]:
     """What delta-rs says of an object store leaves the block as one of our errors, in which nothing is repeated."""

@@ -20,7 +20,7 @@ from wal2lake.changelog.status import seconds_since_heard
 from wal2lake.errors import LogMismatchError, VerifyError
 from wal2lake.lakes import Place
 from wal2lake.lsn import LSN
-from wal2lake.verify.lake_place import commits_back_from, open_table
+from wal2lake.verify.lake_place import commits_back_from, has_table, open_table
 
 LSN_KEY = "wal2lake.lsn"
 _STATUS_SECONDS = 10.0  # a running process writes its status about once a second
@@ -40,7 +40,7 @@ class TableLocation:
 
     def exists(self) -> bool:
         """The lake has such a table."""
-        return open_table(self.place) is not None
+        return has_table(self.place)
 
     def position(self, lsn: LSN) -> LakePosition | None:
         """None when the lake has no such table."""
