@@ -188,6 +188,13 @@ def test_both_forms_say_the_same(oid: int) -> None:
     assert text[0] is not None
 
 
+@pytest.mark.parametrize(("oid", "text"), [(HSTORE, b""), (INT4MULTIRANGE, b"{}"), (INT4RANGE, b"empty")])
+def test_nothing_but_empty_ones(oid: int, text: bytes) -> None:
+    """As in a block of few rows: there is no key, range or bound in any of them."""
+    binary = b"\1" if oid == INT4RANGE else bytes(4)
+    assert decoded(oid, [text]) == decoded(oid, [binary], "b") != [None]
+
+
 @pytest.mark.parametrize(("oid", "bad"), [(oid, bad) for oid, every in BAD_TEXT.items() for bad in every])
 def test_text_that_no_server_writes(oid: int, bad: bytes) -> None:
     with pytest.raises(PgoutputDecodeError) as raised:

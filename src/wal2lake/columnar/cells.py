@@ -175,6 +175,8 @@ def gather(source: ByteBuffer, bounds: Sequence[Positions]) -> tuple[pa.Buffer, 
     edges = np.empty((len(bounds[0]), len(bounds)), np.int32)
     for place, positions in enumerate(bounds):
         edges[:, place] = positions
+    if not edges.size:
+        return pa.py_buffer(bytes(edges.itemsize)), pa.py_buffer(b"")
     view = pa.Array.from_buffers(pa.binary(), edges.size - 1, [None, pa.py_buffer(edges), source.data])
     _, offsets, data = view.take(pa.array(np.arange(0, edges.size, 2, dtype=np.uint32))).buffers()
     return offsets, data
