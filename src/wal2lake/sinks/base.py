@@ -168,11 +168,16 @@ class Sink(Protocol):
 def is_applied(uri: str, state: SinkState | None, lsn: int, applied: int | None) -> bool:
     """Whether the target at ``uri`` has ``lsn`` applied already. Raises SinkConflictError where it does not stand at
     ``applied``, which is what the change was made for (None: there is no target)."""
-    stands = None if state is None else state.applied_lsn
-    if stands is not None and stands >= lsn:
+    if state is not None and state.applied_lsn >= lsn:
         return True
+    require_at(uri, state, lsn, applied)
+    return False
+
+
+def require_at(uri: str, state: SinkState | None, lsn: int, applied: int | None) -> None:
+    """Raise SinkConflictError where the target at ``uri`` does not stand at ``applied``; ``lsn``: what is committed."""
+    stands = None if state is None else state.applied_lsn
     if stands != applied:
         at = "does not exist" if stands is None else f"stands at {stands}"
         told = "none was expected" if applied is None else f"{LSN(applied)} was expected"
         raise SinkConflictError(f"The table at {uri} {at}, but {told}.", lsn=lsn)
-    return False

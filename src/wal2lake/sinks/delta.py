@@ -42,7 +42,7 @@ from wal2lake.deltadv.log import ENABLED, DataFile, LiveFiles
 from wal2lake.errors import RESYNC, SchemaChangeError, SinkError, Wal2LakeError
 from wal2lake.lakes import Place
 from wal2lake.lsn import LSN
-from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError, is_applied, require_at
 from wal2lake.sinks.columns import comment, evolved, refuse_case_twins
 from wal2lake.sinks.commit_log import CommitLog
 from wal2lake.sinks.datafiles import read_batches, write_data_files
@@ -64,7 +64,7 @@ from wal2lake.sinks.marking import (
 from wal2lake.sinks.open_tables import OPEN_TABLES, OpenTable
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention, interval
-from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge
+from wal2lake.sinks.rewrite import CommittedFiles, Rewrite, holds, merge_all, without
 from wal2lake.sinks.sink_errors import GivenError, failure, marking_given_errors
 
 MAINTAIN_EVERY: Final = 20  # versions; opening a table costs some 0.5 ms for each since the last checkpoint
@@ -113,7 +113,7 @@ class DeltaSink:
         """The version, applied LSN and columns; None if nothing is there. Raises TargetError if it is not ours."""
         with self._mapped_errors():
             table = self._open()
-            return None if table is None else self._state(table)
+            return self._standing(table)
 
     def is_gone(self) -> bool:
         """``Sink.is_gone``; a folder without a log is no table."""
@@ -142,13 +142,8 @@ class DeltaSink:
 
     def without(self, actions: Sequence[FileAction], keys: pa.Table, schema: pa.Schema) -> list[FileAction]:
         """``Sink.without``; one pass over the files' key columns, and a rewrite of those that hold a key."""
-        nothing = schema.empty_table()
-        deletes = Folded(tuple(keys.column_names), False, nothing, keys, {}, nothing.select(keys.column_names))
         with self._mapped_errors():
-            files = pa.table({"path": pa.array([action.path for action in actions], pa.string())})
-            rewrite = merge(CommittedFiles(self._folder, schema, files), deletes)
-            kept = [action for action in actions if action.path not in set(rewrite.removed)]
-            return [*kept, *write_data_files(self._folder, rewrite.batches, schema)]
+            return without(self._folder, schema, actions, keys, self._write)
 
     def commit_files(
         self,
@@ -162,7 +157,7 @@ class DeltaSink:
         refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
-            if self._is_applied(table, lsn, applied):
+            if is_applied(self.uri, self._standing(table), lsn, applied):
                 return False
             if table is None:
                 self._create(actions, lsn, schema, plan_id)
@@ -177,10 +172,11 @@ class DeltaSink:
         refuse_case_twins(schema)
         with self._mapped_errors():
             table = self._open()
-            snapshot = None if table is None else self._state(table).plan_id
-            if (plan_id is None or snapshot == plan_id.zfill(12)) and self._is_applied(table, lsn, applied):
+            state = self._standing(table)
+            same = state is not None and (plan_id is None or state.plan_id == plan_id.zfill(12))
+            if same and is_applied(self.uri, state, lsn, applied):
                 return
-            self._require_at(table, lsn, applied)
+            require_at(self.uri, state, lsn, applied)
             assert table is not None
             self._replace(self._marking(table), actions, schema, lsn, plan_id)
 
@@ -200,19 +196,13 @@ class DeltaSink:
     ) -> bool:
         with self._mapped_errors():
             table = self._open()
-            if self._is_applied(table, lsn, applied):
+            if is_applied(self.uri, self._standing(table), lsn, applied):
                 return False
             assert table is not None
-            committed = target = self._target(table)
+            committed = self._target(table)
             written: dict[str, FileAction] = {}
             with self._log.removing_if_refused(table, written):
-                for folded in pieces:
-                    rewrite = merge(target, folded)
-                    del folded  # while the next one is made
-                    actions = write_data_files(self._folder, rewrite.batches, target.schema)
-                    target = target.after(rewrite.removed, [action.path for action in actions], rewrite.marked)
-                    self._folder.remove(path for path in rewrite.removed if written.pop(path, None))
-                    written |= {action.path: action for action in actions}
+                target = merge_all(committed, pieces, self._write, written)
                 gone = set(committed.files["path"].to_pylist()) - set(target.files["path"].to_pylist())
                 return self._commit(table, list(written.values()), sorted(gone), lsn, converges_lsn, target.dead)
 
@@ -335,6 +325,9 @@ class DeltaSink:
             raise TargetError(f"There is no Delta table at {self.uri}.", hint=RESYNC)
         return table
 
+    def _standing(self, table: DeltaTable | None) -> SinkState | None:
+        return None if table is None else self._state(table)
+
     def _state(self, table: DeltaTable) -> SinkState:
         applied = self._transaction(table, self._log.app_id)
         assert applied is not None
@@ -351,20 +344,6 @@ class DeltaSink:
     def _lent_as(self, table: DeltaTable) -> OpenTable:
         assert self._lent is not None and self._lent.table is table, "the table that is open"
         return self._lent
-
-    def _is_applied(self, table: DeltaTable | None, lsn: int, applied: int | None) -> bool:
-        """Whether ``lsn`` is applied already; raises SinkConflictError when the table stands elsewhere than told."""
-        if table is not None and self._state(table).applied_lsn >= lsn:
-            return True
-        self._require_at(table, lsn, applied)
-        return False
-
-    def _require_at(self, table: DeltaTable | None, lsn: int, applied: int | None) -> None:
-        stands = None if table is None else self._state(table).applied_lsn
-        if stands != applied:
-            at = "does not exist" if stands is None else f"stands at {stands}"
-            told = "none was expected" if applied is None else f"{LSN(applied)} was expected"
-            raise SinkConflictError(f"The Delta table at {self.uri} {at}, but {told}.", lsn=lsn)
 
     def _create(self, actions: Sequence[FileAction], lsn: int, schema: pa.Schema, plan_id: str | None) -> None:
         kept_s = self._retention.seconds
@@ -392,6 +371,9 @@ class DeltaSink:
                     raise SinkConflictError(f"Another task created the Delta table at {self.uri}.", lsn=lsn) from None
                 raise
         self._log.sync(-1)
+
+    def _write(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[FileAction]:
+        return write_data_files(self._folder, batches, schema)
 
     def _apply(self, table: DeltaTable, rewrite: Rewrite, dead: DeadRows) -> None:
         """The same rows in other files."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +45,7 @@ from wal2lake.errors import RESYNC, SchemaChangeError
 from wal2lake.files import make_folder
 from wal2lake.lakes import table_uri
 from wal2lake.lsn import LSN
-from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError, is_applied
+from wal2lake.sinks.base import FileAction, SinkConflictError, SinkState, TargetError, is_applied, require_at
 from wal2lake.sinks.columns import comment, evolved, refuse_case_twins, with_values
 from wal2lake.sinks.datafiles import FIELD_ID, align, read_batches, write_data_files
 from wal2lake.sinks.folder import Folder
@@ -56,7 +56,7 @@ from wal2lake.sinks.iceberg_schema import arrow_columns, as_lake, exchange, grow
 from wal2lake.sinks.iceberg_statistics import bounds, data_file
 from wal2lake.sinks.rearrange import to_rearrange
 from wal2lake.sinks.retention import Retention
-from wal2lake.sinks.rewrite import CommittedFiles, holds, merge
+from wal2lake.sinks.rewrite import CommittedFiles, holds, merge_all, without
 from wal2lake.sinks.sink_errors import marking_given_errors
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class IcebergSink:
         """``Sink.state``."""
         with mapped_errors(self.uri):
             table = self._open()
-            return None if table is None else self._state(table)
+            return self._standing(table)
 
     def is_gone(self) -> bool:
         """``Sink.is_gone``; a table of which the metadata are gone is none, whatever the lake's own catalog says. Of
@@ -136,13 +136,7 @@ class IcebergSink:
         """``Sink.without``; one pass over the files' key columns, and a rewrite of those that hold a key."""
         with mapped_errors(self.uri):
             columns = arrow_columns(planned(self._open(), lake_columns(schema)))
-            keys = as_lake(keys)
-            nothing = columns.empty_table()
-            deletes = Folded(tuple(keys.column_names), False, nothing, keys, {}, nothing.select(keys.column_names))
-            files = pa.table({"path": pa.array([action.path for action in actions], pa.string())})
-            rewrite = merge(CommittedFiles(self._folder, columns, files), deletes)
-            kept = [action for action in actions if action.path not in set(rewrite.removed)]
-            return [*kept, *self._write(rewrite.batches, columns)]
+            return without(self._folder, columns, actions, as_lake(keys), self._write)
 
     def commit_files(
         self,
@@ -157,7 +151,7 @@ class IcebergSink:
         want = lake_columns(schema)
         with mapped_errors(self.uri):
             table = self._open()
-            if is_applied(self.uri, None if table is None else self._state(table), lsn, applied):
+            if is_applied(self.uri, self._standing(table), lsn, applied):
                 return False
             said = self._saying(table, lsn, plan_id)
             if table is None:
@@ -176,10 +170,11 @@ class IcebergSink:
         want = lake_columns(schema)
         with mapped_errors(self.uri):
             table = self._open()
-            state = None if table is None else self._state(table)
+            state = self._standing(table)
             same = state is not None and (plan_id is None or state.plan_id == plan_id.zfill(12))
-            if is_applied(self.uri, state, lsn if same else _BEYOND, applied):
+            if same and is_applied(self.uri, state, lsn, applied):
                 return
+            require_at(self.uri, state, lsn, applied)
             assert table is not None
             actions = self._with_ids(actions, planned(table, want))
             said = self._saying(None, lsn, plan_id)
@@ -201,25 +196,21 @@ class IcebergSink:
     ) -> bool:
         with mapped_errors(self.uri):
             table = self._open()
-            if is_applied(self.uri, None if table is None else self._state(table), lsn, applied):
+            if is_applied(self.uri, self._standing(table), lsn, applied):
                 return False
             assert table is not None
             live, written = self._live(table), dict[str, FileAction]()
-            target: CommittedFiles | None = None
+            pieces = map(_as_lake, pieces)
+            first = list(islice(pieces, 1))
+            target = self._target(table, live, _key_of(first[0]) if first else None)
+            pieces = chain(iter(first), pieces)
+            del first  # which goes when the next one is made
             try:
-                for piece in pieces:
-                    folded = _as_lake(piece)
-                    target = target or self._target(table, live, _key_of(folded))
-                    rewrite = merge(target, folded)
-                    del piece, folded  # while the next one is made
-                    actions = self._write(rewrite.batches, target.schema)
-                    target = target.after(rewrite.removed, [action.path for action in actions], {})
-                    self._folder.remove(path for path in rewrite.removed if written.pop(path, None))
-                    written |= {action.path: action for action in actions}
+                target = merge_all(target, pieces, self._write, written)
             except BaseException:  # nobody will ever name them
                 self._folder.remove(written)
                 raise
-            left = set(live) if target is None else set(target.files["path"].to_pylist())
+            left = set(target.files["path"].to_pylist())
             gone = [file for path, file in live.items() if path not in left]
             said = self._saying(table, lsn, converges_lsn=converges_lsn)
             return self._commit(table, list(written.values()), gone, said)
@@ -258,10 +249,10 @@ class IcebergSink:
         retention says; ``Sink.maintain``."""
         with mapped_errors(self.uri):
             table = self._require()
-            target = self._target(table, self._live(table))
+            live = self._live(table)
+            target = self._target(table, live)
             if removed := to_rearrange(target):
                 rows = chain.from_iterable(map(target.live_rows, removed))
-                live = self._live(table)
                 self._commit(table, self._write(rows, target.schema), [live[path] for path in removed],
                              self._noted(table))  # fmt: skip
                 table = self._require()
@@ -307,6 +298,9 @@ class IcebergSink:
             raise TargetError(f"Pipeline {self.pipeline!r} did not make the Iceberg table at {self.uri}.",
                               hint=_NOT_OURS)  # fmt: skip
         return {name: said[name] for name in _NOTED if name in said}
+
+    def _standing(self, table: Table | None) -> SinkState | None:
+        return None if table is None else self._state(table)
 
     def _state(self, table: Table) -> SinkState:
         said = self._noted(table)
@@ -451,9 +445,6 @@ class IcebergSink:
     def _remove_unnamed(self, table: Table, written: Collection[str]) -> None:
         named = self._live(table)
         self._folder.remove(path for path in written if path not in named)
-
-
-_BEYOND: Final = 1 << 64  # an LSN at which nothing stands
 
 
 def _as_lake(folded: Folded | FoldedRows) -> Folded | FoldedRows:

@@ -9,7 +9,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -24,13 +24,14 @@ from wal2lake.apply.row_index import Ids, Mask, RowIndex, take
 from wal2lake.apply.unify import widens
 from wal2lake.deltadv.bitmap import Marked
 from wal2lake.errors import RESYNC, SchemaChangeError
-from wal2lake.sinks.base import NotACopyError
+from wal2lake.sinks.base import FileAction, NotACopyError
 from wal2lake.sinks.datafiles import align, read_batches, read_rows
 from wal2lake.sinks.dead_rows import NONE_DEAD, DeadRows
 from wal2lake.sinks.folder import Folder
 from wal2lake.sinks.key_index import Wanted
 from wal2lake.sinks.key_indexes import KeyIndexes
 
+Write = Callable[[Iterable[pa.RecordBatch], pa.Schema], list[FileAction]]  # rows of these columns into data files
 MOSTLY: Final = 0.5  # a file of which as great a part is dead is rewritten: that costs no more than it frees
 
 
@@ -135,6 +136,36 @@ def merge(target: CommittedFiles, folded: Folded | FoldedRows) -> Rewrite:
     hits = [] if folded.truncated else _find(target, index, keys)
     rows = _fill_from_target(target, folded, index, hits)
     return _rewrite(target, folded.truncated, hits, rows)
+
+
+def merge_all(
+    target: CommittedFiles, pieces: Iterable[Folded | FoldedRows], write: Write, written: dict[str, FileAction]
+) -> CommittedFiles:
+    """Apply folds, oldest first, each to the files as those before it have left them, and no more than one at once.
+
+    Returns the files as they are then. Those of them that ``write`` made, and nobody names yet, are ``written``, by
+    path, also where this fails amid them. Raises as ``merge``.
+    """
+    for folded in pieces:
+        rewrite = merge(target, folded)
+        del folded  # while the next one is made
+        actions = write(rewrite.batches, target.schema)
+        target = target.after(rewrite.removed, [action.path for action in actions], rewrite.marked)
+        target.folder.remove(path for path in rewrite.removed if written.pop(path, None))
+        written |= {action.path: action for action in actions}
+    return target
+
+
+def without(
+    folder: Folder, schema: pa.Schema, actions: Sequence[FileAction], keys: pa.Table, write: Write
+) -> list[FileAction]:
+    """Files that hold the rows of ``actions`` but for those with one of ``keys``; ``Sink.without``."""
+    nothing = schema.empty_table()
+    deletes = Folded(tuple(keys.column_names), False, nothing, keys, {}, nothing.select(keys.column_names))
+    files = pa.table({"path": pa.array([action.path for action in actions], pa.string())})
+    rewrite = merge(CommittedFiles(folder, schema, files), deletes)
+    removed = set(rewrite.removed)
+    return [*(action for action in actions if action.path not in removed), *write(rewrite.batches, schema)]
 
 
 def holds(target: CommittedFiles, keys: pa.Table) -> Mask:
